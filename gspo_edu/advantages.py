@@ -1,0 +1,96 @@
+"""From rewards to advantages: how much better an answer is than its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def group_advantages(
+    rewards: Tensor | Sequence[float],
+    group_ids: Tensor | Sequence[int],
+    *,
+    normalize: bool = True,
+    ddof: int = 0,
+    eps: float = 0.0,
+) -> Tensor:
+    """(reward - group mean) / group std: the group replaces the critic.
+
+    Source: GRPO (DeepSeekMath, arXiv 2402.03300, section 4.1.2) and GSPO (arXiv 2507.18071,
+    eq. 6). The defaults are the paper's formula. TRL uses ddof=1, eps=1e-4; verl ddof=1, eps=1e-6;
+    Dr. GRPO (arXiv 2503.20783) normalize=False.
+
+    Args:
+        rewards: (B,) finite numbers.
+        group_ids: (B,) integers; equal ids mark answers to one prompt.
+        normalize: divide by the group's standard deviation.
+        ddof: 0 divides the squared deviations by n, 1 by n - 1.
+        eps: added to the standard deviation.
+
+    Returns:
+        (B,) float; exactly 0 for a group whose rewards are all equal.
+
+    Raises:
+        ValueError: if shapes differ, a reward is not finite, or a group has one answer.
+    """
+    reward = torch.as_tensor(rewards)
+    reward = reward if reward.is_floating_point() else reward.to(torch.get_default_dtype())
+    ids = torch.as_tensor(group_ids, device=reward.device)
+    if reward.dim() != 1 or ids.shape != reward.shape:
+        raise ValueError(
+            "rewards and group_ids must both have shape (B,); "
+            f"given {tuple(reward.shape)} and {tuple(ids.shape)}."
+        )
+    check_rewards(reward, ids)
+    _, group, size = torch.unique(ids, return_inverse=True, return_counts=True)
+    if (size < 2).any():
+        alone = int(ids[(size < 2)[group]][0])
+        raise ValueError(
+            f"group_ids: group {alone} has one answer, so it has no baseline. Sample at least "
+            "two answers per prompt (group_size >= 2) or subtract a baseline of your own."
+        )
+    mean = torch.zeros(len(size), dtype=reward.dtype, device=reward.device)
+    mean = mean.index_add(0, group, reward) / size
+    centred = reward - mean[group]
+    # Rounding can leave 0.1 - mean(0.1, 0.1, 0.1) != 0; a flat group must not be blown up to +-1.
+    low = torch.full_like(mean, torch.inf).scatter_reduce(0, group, reward, "amin")
+    high = torch.full_like(mean, -torch.inf).scatter_reduce(0, group, reward, "amax")
+    centred = centred.where((low < high)[group], 0.0)
+    if not normalize:
+        return centred
+    variance = torch.zeros_like(mean).index_add(0, group, centred**2) / (size - ddof)
+    std = (variance.sqrt() + eps)[group]
+    return torch.where(centred == 0, 0.0, centred / std.where(std > 0, 1.0))
+
+
+def leave_one_out(
+    rewards: Tensor | Sequence[float], group_ids: Tensor | Sequence[int]
+) -> Tensor:
+    """reward - mean reward of the other answers to the prompt, (B,) (RLOO, arXiv 2402.14740).
+
+    Raises:
+        ValueError: as ``group_advantages``.
+    """
+    centred = group_advantages(rewards, group_ids, normalize=False)
+    ids = torch.as_tensor(group_ids, device=centred.device)
+    _, group, size = torch.unique(ids, return_inverse=True, return_counts=True)
+    return centred * (size / (size - 1)).to(centred.dtype)[group]
+
+
+def check_rewards(rewards: Tensor, group_ids: Tensor) -> None:
+    """Refuse rewards that a broken verifier returned.
+
+    Raises:
+        ValueError: naming the first prompt and answer whose reward is NaN or infinite.
+    """
+    broken = (~torch.isfinite(rewards)).nonzero()
+    if len(broken):
+        row = int(broken[0])
+        group = int(group_ids[row])
+        answer = int((group_ids[:row] == group).sum())
+        raise ValueError(
+            f"rewards: the reward of prompt {group}, answer {answer} (row {row}) is "
+            f"{float(rewards[row])}; expected a finite number. Check the verifier on that answer."
+        )

@@ -1,0 +1,56 @@
+"""Importance ratios: how much likelier the new policy makes what the old policy wrote.
+
+Every function takes ``(logp, logp_old, mask)``, each (B, T): log-probs of the sampled tokens under
+the policy being trained and under the policy that sampled them, and a mask that is 1 on response
+tokens. Log-probs are subtracted in float32 or better, before anything is rounded: in bfloat16 the
+whole range of GSPO, [1 - 3e-4, 1 + 4e-4], would round to 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """``x`` itself if it is float32 or float64, else a float32 copy."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def token_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """log r_t = log pi(y_t) - log pi_old(y_t), (B, T); 0 outside the mask, whatever lies there.
+
+    Raises:
+        ValueError: if the three shapes differ.
+    """
+    if not logp.shape == logp_old.shape == mask.shape:
+        raise ValueError(
+            "logp, logp_old and mask must have one shape (B, T); given "
+            f"{tuple(logp.shape)}, {tuple(logp_old.shape)} and {tuple(mask.shape)}."
+        )
+    inside = mask.bool()
+    # Selecting before subtracting keeps NaN in padding out of the value and of the gradient.
+    new = at_least_float32(logp).where(inside, 0.0)
+    old = at_least_float32(logp_old).where(inside, 0.0)
+    return new - old
+
+
+def token_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """r_t = pi(y_t) / pi_old(y_t), (B, T); 0 outside the mask (PPO, arXiv 1707.06347, eq. 6)."""
+    return token_log_ratio(logp, logp_old, mask).exp() * mask.bool()
+
+
+def sequence_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """log s = mean of log r_t over the answer's tokens, (B,); 0 for an answer without tokens."""
+    lengths = mask.bool().sum(dim=1).clamp(min=1)
+    return token_log_ratio(logp, logp_old, mask).sum(dim=1) / lengths
+
+
+def sequence_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """s = (pi(y) / pi_old(y))^(1/|y|), (B,): the geometric mean (GSPO, arXiv 2507.18071, eq. 7)."""
+    return sequence_log_ratio(logp, logp_old, mask).exp()
+
+
+def product_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """pi(y) / pi_old(y), (B,): the importance ratio of the whole answer, without the root."""
+    return token_log_ratio(logp, logp_old, mask).sum(dim=1).exp()
