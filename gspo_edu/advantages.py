@@ -53,7 +53,7 @@ def group_advantages(
         )
     mean = torch.zeros(len(size), dtype=reward.dtype, device=reward.device)
     mean = mean.index_add(0, group, reward) / size
-    centred = reward - mean[group]
+    centred: Tensor = reward - mean[group]
     # Rounding can leave 0.1 - mean(0.1, 0.1, 0.1) != 0; a flat group must not be blown up to +-1.
     low = torch.full_like(mean, torch.inf).scatter_reduce(0, group, reward, "amin")
     high = torch.full_like(mean, -torch.inf).scatter_reduce(0, group, reward, "amax")
@@ -65,9 +65,7 @@ def group_advantages(
     return torch.where(centred == 0, 0.0, centred / std.where(std > 0, 1.0))
 
 
-def leave_one_out(
-    rewards: Tensor | Sequence[float], group_ids: Tensor | Sequence[int]
-) -> Tensor:
+def leave_one_out(rewards: Tensor | Sequence[float], group_ids: Tensor | Sequence[int]) -> Tensor:
     """reward - mean reward of the other answers to the prompt, (B,) (RLOO, arXiv 2402.14740).
 
     Raises:
@@ -76,7 +74,8 @@ def leave_one_out(
     centred = group_advantages(rewards, group_ids, normalize=False)
     ids = torch.as_tensor(group_ids, device=centred.device)
     _, group, size = torch.unique(ids, return_inverse=True, return_counts=True)
-    return centred * (size / (size - 1)).to(centred.dtype)[group]
+    others: Tensor = (size / (size - 1)).to(centred.dtype)[group]
+    return centred * others
 
 
 def check_rewards(rewards: Tensor, group_ids: Tensor) -> None:

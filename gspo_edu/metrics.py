@@ -48,7 +48,7 @@ def k2(logp: Tensor, logp_other: Tensor) -> Tensor:
 
 
 def k3(logp: Tensor, logp_other: Tensor) -> Tensor:
-    """pi_other/pi - log(pi_other/pi) - 1, elementwise: estimates KL(pi || pi_other), never negative.
+    """pi_other/pi - log(pi_other/pi) - 1, elementwise: estimates KL(pi || pi_other) and is >= 0.
 
     Always from token log-probs, whatever the level of the importance ratio (GRPO, arXiv
     2402.03300, eq. 4). Unbiased only for tokens that pi itself sampled.
@@ -84,4 +84,5 @@ def within_group_length_spread(lengths: Tensor, group_ids: Tensor) -> Tensor:
     mean = torch.zeros(len(size)).to(length).index_add(0, group, length) / size
     deviation = (length - mean[group]) ** 2
     variance = torch.zeros_like(mean).index_add(0, group, deviation) / size
-    return (variance.sqrt() / mean.clamp(min=1)).mean()
+    spread: Tensor = (variance.sqrt() / mean.clamp(min=1)).mean()
+    return spread

@@ -40,9 +40,7 @@ def loss_and_gradient(case, dtype):
 
 def close(got, expected, tol):
     expected = torch.as_tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(
-        torch.as_tensor(got).detach().double(), expected, rtol=tol, atol=tol
-    )
+    torch.testing.assert_close(torch.as_tensor(got).detach().double(), expected, rtol=tol, atol=tol)
 
 
 @of_kind("loss")

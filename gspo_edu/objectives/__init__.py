@@ -8,8 +8,8 @@ nor gradient.
 
 from collections.abc import Callable
 
-from gspo_edu.objectives.gspo import gspo, gspo_token, seq_unnormalised
 from gspo_edu.objectives.grpo import cispo, dapo, dr_grpo, grpo
+from gspo_edu.objectives.gspo import gspo, gspo_token, seq_unnormalised
 from gspo_edu.objectives.ppo import ppo, ppo_dual_clip
 from gspo_edu.objectives.smooth import gmpo, sapo
 from gspo_edu.objectives.surrogate import ObjectiveResult, clipped_surrogate

@@ -22,9 +22,10 @@ def correction_weight(
 ) -> Tensor:
     """Factor on each token's policy term, (B, T); (B, 1) at level "answer"; 1 without correction.
 
-    rho = pi_old(trainer) / pi_old(sampler), detached. ``{"kind": "tis", "cap": 2.0}`` truncates:
-    min(rho, cap). ``{"kind": "icepop", "low": 0.5, "high": 5.0}`` drops tokens whose rho lies
-    outside [low, high]. At level "answer" rho is the geometric mean over the answer. Both act on the policy term only, never on the KL term.
+    rho = pi_old(trainer) / pi_old(sampler), detached; at level "answer" its geometric mean over the
+    answer. ``{"kind": "tis", "cap": 2.0}`` truncates: min(rho, cap). ``{"kind": "icepop",
+    "low": 0.5, "high": 5.0}`` drops what lies outside [low, high]. Both act on the policy term
+    only, never on the KL term.
 
     Raises:
         ValueError: if the kind or a setting is unknown, or ``logp_rollout`` is missing.

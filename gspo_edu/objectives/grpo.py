@@ -86,9 +86,7 @@ def dapo(
 
     Source: arXiv 2503.14476, eq. 8. Its dynamic sampling and overlong shaping belong to a trainer.
     """
-    return ppo(
-        logp, logp_old, advantages, mask, clip_low=clip_low, clip_high=clip_high, **common
-    )
+    return ppo(logp, logp_old, advantages, mask, clip_low=clip_low, clip_high=clip_high, **common)
 
 
 def cispo(

@@ -69,7 +69,7 @@ def sapo(
         raise ValueError(f"tau_pos, tau_neg are {tau_pos}, {tau_neg}; expected positive numbers.")
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_answer, **common)
     ratio = token_ratio(logp, logp_old, mask)
-    tau = torch.where(given.advantage > 0, tau_pos, tau_neg)
+    tau = torch.full_like(ratio, tau_neg).masked_fill(given.advantage > 0, tau_pos)
     gate = torch.sigmoid(tau * (ratio - 1))
     weight = 4 * gate * (1 - gate) * ratio * given.advantage
     nowhere = torch.zeros_like(given.mask)
