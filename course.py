@@ -140,8 +140,7 @@ def lab(folder: Path, rest: list[str]) -> list[str]:
     except ValueError as error:
         raise Stop(str(error), 2) from None
     except OSError as error:
-        why = error.strerror or error
-        raise Stop(f"Cannot copy the lessons to {folder} ({why}): choose another --dir.") from None
+        raise Stop(f"Cannot copy the lessons to {folder}: {error}") from None
     for sentence in report.sentences(folder):
         say(sentence)
     arguments = ["-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
@@ -162,7 +161,7 @@ def reset(lesson: str, folder: Path) -> str:
     except ValueError as error:
         raise Stop(str(error), 2) from None
     except OSError as error:
-        raise Stop(f"Cannot write in {folder} ({error.strerror or error}).") from None
+        raise Stop(f"Cannot restore the lesson in {folder}: {error}") from None
 
 
 def pytest_arguments(rest: list[str]) -> list[str]:

@@ -84,6 +84,16 @@ def run_step(env: Path, command: list[str], hint: str = "") -> None:
 
 def pip_install(env: Path, *arguments: str) -> None:
     """`pip install` with the user's own pip settings; everything is also written to the log."""
-    run_step(
-        env, [str(python_of(env)), "-m", "pip", "--log", str(env / LOG), "install", *arguments]
-    )
+    pip = [str(python_of(env)), "-m", "pip", "--log", str(env / LOG)]
+    try:
+        run_step(env, [*pip, "install", *arguments])
+    finally:
+        shorten_log(env / LOG)
+
+
+def shorten_log(log: Path) -> None:
+    """Drop pip's lists of every file that every index holds: nine tenths of its log."""
+    if log.exists():
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if not re.search(r"Skipping link|Found link", line)]
+        log.write_text("".join(kept), encoding="utf-8")
