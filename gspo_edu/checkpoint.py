@@ -1,0 +1,127 @@
+"""Checkpoints: safetensors with a JSON card in the header. No pickle, nothing half-written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from gspo_edu.moe.config import ModelConfig
+from gspo_edu.moe.model import TinyMoE
+
+SHIPPED = Path(__file__).parent / "checkpoints"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or does not fit."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a policy checkpoint says about itself.
+
+    Attributes:
+        model: its shape.
+        task, task_size: what it was cold-started on.
+        command: how to make it again.
+        held_out_reward: mean reward on the held-out prompts of an evaluation.
+    """
+
+    model: ModelConfig
+    task: str
+    task_size: int
+    command: str
+    held_out_reward: float
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` so that the path holds either the old or the new content."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write ``tensors`` and their JSON ``meta`` to one file, or leave what was there."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(contiguous, {"meta": json.dumps(meta)}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the meta data of ``path``.
+
+    Raises:
+        CheckpointError: if the file is missing, truncated or not one of ours.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta = json.loads((file.metadata() or {})["meta"])
+            return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"checkpoint {path} does not exist.") from None
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"checkpoint {path} is damaged or not a gspo-edu checkpoint ({error})."
+        ) from None
+
+
+def save_policy(path: Path, model: TinyMoE, card: Card) -> None:
+    """Write a policy's weights with its card."""
+    save_tensors(path, dict(model.named_parameters()), dataclasses.asdict(card))
+
+
+def load_card(path: Path) -> Card:
+    """The card of a policy checkpoint.
+
+    Raises:
+        CheckpointError: if the file is not a policy checkpoint.
+    """
+    _, meta = load_tensors(path)
+    return card_from_meta(path, meta)
+
+
+def load_policy(path: Path) -> tuple[TinyMoE, Card]:
+    """A policy and its card.
+
+    Raises:
+        CheckpointError: if the file is not a policy checkpoint, or lacks weights of its model.
+    """
+    weights, meta = load_tensors(path)
+    card = card_from_meta(path, meta)
+    model = TinyMoE(card.model)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(f"checkpoint {path} does not fit its own card: {error}") from None
+    return model, card
+
+
+def card_from_meta(path: Path, meta: Mapping[str, Any]) -> Card:
+    """The card in ``meta``; CheckpointError if it is none."""
+    try:
+        return Card(**{**meta, "model": ModelConfig(**meta["model"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"checkpoint {path} has no valid policy card ({error}); expected a file such as "
+            "init.safetensors or policy.safetensors of a run folder."
+        ) from None
+
+
+def shipped_policies() -> dict[str, Path]:
+    """The cold-started policies in the package, by name."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.safetensors"))}

@@ -1,0 +1,230 @@
+"""The command line: ``gspo-edu train``, ``compare``, ``config`` and ``lessons``.
+
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import errno
+import signal
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from gspo_edu import __version__, lesson_files
+from gspo_edu.config import (
+    PRESETS,
+    TYPES,
+    TrainConfig,
+    config_from_mapping,
+    preset_names,
+    read_toml,
+)
+
+
+class UsageError(Exception):
+    """The command line asks for something that cannot be done: exit status 2."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = argparse.ArgumentParser(prog="gspo-edu", description=__doc__.splitlines()[0])
+    top.add_argument("--version", action="version", version=f"gspo-edu {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train one policy into a run folder")
+    train.add_argument("--out", type=Path, help="run folder (default: runs/OBJECTIVE-seedSEED)")
+    train.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in --out")
+    add_config_flags(train)
+
+    compare = commands.add_parser("compare", help="train objectives on the same seeds")
+    compare.add_argument("--out", type=Path, default=Path("runs/compare"), help="their folder")
+    compare.add_argument("--objectives", nargs="+", default=["grpo", "gspo"], metavar="NAME")
+    compare.add_argument("--seeds", type=int, default=5, help="number of seeds, from --seed on")
+    compare.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
+    compare.add_argument("--overwrite", action="store_true", help="replace the runs in --out")
+    add_config_flags(compare)
+
+    config = commands.add_parser("config", help="print every setting with its meaning, as TOML")
+    add_config_flags(config)
+
+    lessons = commands.add_parser("lessons", help="copy the lessons to a folder of your own")
+    lesson_files.add_arguments(lessons)
+    return top
+
+
+def add_config_flags(command: argparse.ArgumentParser) -> None:
+    """One flag per field of TrainConfig, and --config."""
+    group = command.add_argument_group("settings (see gspo-edu config)")
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"TOML file with settings, or one that ships: {', '.join(preset_names())}",
+    )
+    for field in dataclasses.fields(TrainConfig):
+        flag, kind = "--" + field.name.replace("_", "-"), TYPES[field.name]
+        help_text = field.metadata["help"].replace("%", "%%")
+        options = typing.get_args(kind)
+        if kind is bool or bool in options:
+            group.add_argument(
+                flag,
+                dest=field.name,
+                action=argparse.BooleanOptionalAction,
+                default=argparse.SUPPRESS,
+                help=help_text,
+            )
+        else:
+            choices = options if typing.get_origin(kind) is Literal else None
+            group.add_argument(
+                flag,
+                dest=field.name,
+                type=str if choices else value_type(kind),
+                choices=choices,
+                default=argparse.SUPPRESS,
+                help=help_text,
+                metavar=None if choices else "X",
+            )
+
+
+def value_type(kind: Any) -> Any:
+    """The argparse type of a field: a number, a string, or ``none`` where that is allowed."""
+    if not isinstance(kind, types.UnionType):
+        return kind
+    (number,) = (k for k in typing.get_args(kind) if k is not types.NoneType)
+
+    def number_or_none(word: str) -> Any:
+        return None if word == "none" else number(word)
+
+    number_or_none.__name__ = f"{number.__name__} or none"
+    return number_or_none
+
+
+def config_of(args: argparse.Namespace, **forced: Any) -> TrainConfig:
+    """Defaults, then the config file, then flags, then ``forced``.
+
+    Raises:
+        UsageError: if a setting does not fit.
+    """
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    flags = {name: value for name, value in vars(args).items() if name in names}
+    try:
+        from_file = {}
+        if args.config is not None:
+            shipped = PRESETS / f"{args.config}.toml"
+            from_file = read_toml(shipped if shipped.exists() else Path(args.config))
+        return config_from_mapping({**from_file, **flags, **forced}, "settings")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def train(args: argparse.Namespace) -> None:
+    """Run ``gspo-edu train``."""
+    from gspo_edu.progress import TrainingBar, cold_start_bar
+    from gspo_edu.runs import RunFolderError, prepare_folder, read_config, run
+
+    if args.resume is not None:
+        settings = {f.name for f in dataclasses.fields(TrainConfig)} & set(vars(args))
+        if args.out or args.overwrite or args.config or settings:
+            raise UsageError(
+                "--resume DIR takes all settings from DIR/config.json; leave the other options out."
+            )
+        folder = args.resume
+        config = read_config(folder)
+    else:
+        config = config_of(args)
+        folder = args.out or Path("runs") / f"{config.objective}-seed{config.seed}"
+        try:
+            prepare_folder(folder, config, overwrite=args.overwrite)
+        except RunFolderError as error:
+            raise UsageError(str(error)) from None
+    try:
+        with TrainingBar(config) as bar:
+            summary = run(folder, config, watch_cold_start=cold_start_bar, on_rollout=bar.show)
+    except KeyboardInterrupt:
+        print(f"\nStopped. Go on with:  gspo-edu train --resume {folder}", file=sys.stderr)
+        raise
+    from gspo_edu.figures import save_run_figure
+
+    save_run_figure(folder)
+    print(
+        f"{config.objective}, seed {config.seed}: held-out reward "
+        f"{summary['held_out_reward_before']:.3f} -> {summary['held_out_reward_after']:.3f}, "
+        f"right answers {summary['held_out_exact_before']:.1%} -> "
+        f"{summary['held_out_exact_after']:.1%}, after {summary['updates']} updates.\n"
+        f"Run folder: {folder}"
+    )
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run ``gspo-edu compare``."""
+    from gspo_edu.compare import comparison_table, run_all
+
+    if args.seeds < 1:
+        raise UsageError(f"--seeds is {args.seeds}; expected 1 or more.")
+    base = config_of(args)
+    configs = [
+        config_of(args, objective=objective, seed=base.seed + offset)
+        for objective in args.objectives
+        for offset in range(args.seeds)
+    ]
+    summaries = run_all(args.out, configs, jobs=args.jobs, overwrite=args.overwrite)
+    print(comparison_table(summaries))
+    from gspo_edu.figures import save_comparison_figure
+
+    figure = save_comparison_figure(args.out, configs)
+    print(f"Figure: {figure}")
+
+
+def print_config(args: argparse.Namespace) -> None:
+    """Run ``gspo-edu config``: valid TOML, ready for --config."""
+    config = config_of(args)
+    for field in dataclasses.fields(TrainConfig):
+        value = getattr(config, field.name)
+        shown = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
+        if shown is None:
+            shown = f'"{value}"' if isinstance(value, str) else repr(value)
+        line = f"{field.name} = {shown}" if value is not None else f"# {field.name} = none"
+        print(f"{line:<32} # {field.metadata['help']}")
+
+
+def stop_like_ctrl_c(signum: int, frame: object) -> NoReturn:
+    """Let a terminated run end as one that Ctrl-C stopped."""
+    raise KeyboardInterrupt
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, stop_like_ctrl_c)
+    command = {"train": train, "compare": compare, "config": print_config}
+    try:
+        if args.command == "lessons":
+            return lesson_files.run(args)
+        command[args.command](args)
+    except UsageError as error:
+        print(f"gspo-edu: {error}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"gspo-edu: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        reason = {
+            errno.ENOSPC: "the disk is full; free some space",
+            errno.EACCES: "no permission to write there",
+            errno.EROFS: "that disk is read-only",
+        }.get(error.errno or 0, error.strerror or str(error))
+        print(f"gspo-edu: {error.filename or 'writing'}: {reason}.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

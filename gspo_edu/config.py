@@ -1,0 +1,200 @@
+"""One flat, frozen configuration: every field is a flag, a TOML key and a line in config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Replay = Literal["none", "r2", "r3"]
+PRESETS = Path(__file__).parent / "presets"
+
+
+POSITIVE = {
+    *("prompts", "mini_batches", "epochs", "temperature", "lr", "max_grad_norm", "eval_prompts"),
+    *("layers", "width", "heads", "experts", "top_k", "expert_width", "threads"),
+}
+
+
+def option(default: Any, meaning: str) -> Any:
+    """A config field with its default and the sentence that ``gspo-edu config`` prints."""
+    return field(default=default, metadata={"help": meaning})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the numbers of a run.
+
+    Raises:
+        ValueError: naming the field, what was given and what is expected.
+    """
+
+    objective: str = option("gspo", "objective to minimise, one of gspo_edu.objectives.OBJECTIVES")
+    seed: int = option(0, "seed of prompts, samples and shuffles")
+    rollouts: int = option(40, "rollouts to sample; each feeds mini_batches * epochs updates")
+
+    task: str = option("clock_walk", "clock_walk or sort_digits")
+    task_size: int | None = option(None, "longest shown walk or number of digits; none: 12 or 16")
+    init: str = option("auto", "start: cold (imitate first), a file, or auto (a shipped one)")
+
+    prompts: int = option(32, "prompts per rollout")
+    group_size: int = option(8, "answers per prompt")
+    mini_batches: int = option(4, "gradient updates per rollout and epoch")
+    epochs: int = option(1, "passes over each rollout")
+    temperature: float = option(1.0, "sampling temperature, also used for the log-probs")
+
+    lr: float = option(1e-3, "learning rate of AdamW")
+    weight_decay: float = option(0.0, "weight decay of AdamW")
+    max_grad_norm: float = option(1.0, "gradient norm above which the gradient is scaled down")
+
+    clip_low: float | None = option(None, "lower clip distance; none: the objective's default")
+    clip_high: float | None = option(None, "upper clip distance; none: the objective's default")
+    dual_clip: float | None = option(None, "floor of ppo_dual_clip; none: its default")
+    cap: float | None = option(None, "cap of cispo; none: its default")
+    log_clip_low: float | None = option(None, "lower log-clip of gmpo; none: its default")
+    log_clip_high: float | None = option(None, "upper log-clip of gmpo; none: its default")
+    tau_pos: float | None = option(None, "sapo's temperature for A > 0; none: its default")
+    tau_neg: float | None = option(None, "sapo's temperature for A <= 0; none: its default")
+    beta: float = option(0.0, "weight of the KL term to the initial policy")
+
+    normalize_advantages: bool = option(True, "divide advantages by the group's std")
+    ddof: int = option(0, "0: std with n, 1: with n - 1")
+    advantage_eps: float = option(0.0, "added to the group's std")
+    mask_unfinished: bool = option(False, "leave answers cut at the length limit out of the loss")
+    recompute_old: bool = option(False, "recompute old log-probs instead of taking the sampler's")
+    replay: Replay = option("none", "Routing Replay: none, r2 (trainer's) or r3 (rollout's routes)")
+    balance: float = option(0.0, "weight of the load-balancing loss during RL")
+    shuffle_rewards: bool = option(False, "control: deal the rewards out at random")
+
+    layers: int | None = option(None, "transformer layers; none: as in init, 2 when cold")
+    width: int | None = option(None, "hidden width; none: as in init, 48 when cold")
+    heads: int | None = option(None, "attention heads; none: as in init, 4 when cold")
+    experts: int | None = option(None, "experts per layer; none: as in init, 8 when cold")
+    top_k: int | None = option(None, "experts per token; none: as in init, 2 when cold")
+    expert_width: int | None = option(None, "width of an expert; none: as in init, 48 when cold")
+    norm_topk_prob: bool | None = option(None, "gates sum to 1; none: as in init, yes when cold")
+    dense: bool | None = option(None, "no router, one block of top_k * expert_width")
+    cold_start_steps: int = option(1000, "steps of imitation, when cold")
+    cold_start_noise: float = option(0.3, "share of spoilt digits in demonstrations, when cold")
+
+    eval_every: int = option(10, "rollouts between held-out evaluations; 0: only at the ends")
+    eval_prompts: int = option(64, "held-out prompts per evaluation, group_size answers each")
+    drift_probe: int = option(16, "answers per update on which drift_per_update is measured")
+    device: str = option("auto", "auto, cpu or cuda")
+    threads: int = option(1, "threads of torch; results can change in the last digit with it")
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            check_type(name, value, TYPES[name])
+            if name in POSITIVE and value is not None and value <= 0 and (name, value) != ("lr", 0):
+                raise ValueError(f"{name} is {value}; expected more than 0.")
+        for name in ("rollouts", "weight_decay", "beta", "balance", "cold_start_steps", "ddof"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more.")
+        if self.group_size < 2:
+            raise ValueError(
+                f"group_size is {self.group_size}; expected 2 or more, since the group is the "
+                "baseline."
+            )
+        if self.mini_batches > self.prompts * self.group_size:
+            raise ValueError(
+                f"mini_batches is {self.mini_batches}; expected at most prompts * group_size = "
+                f"{self.prompts * self.group_size}."
+            )
+        if not 0 <= self.cold_start_noise <= 1:
+            raise ValueError(f"cold_start_noise is {self.cold_start_noise}; expected 0 to 1.")
+        self.check_objective()
+
+    def check_objective(self) -> None:
+        """Refuse an unknown objective and settings that it does not have."""
+        names = objective_settings()
+        if self.objective not in names:
+            raise ValueError(
+                f"objective is {self.objective!r}; expected one of {', '.join(names)}."
+            )
+        for name in sorted({setting for known in names.values() for setting in known}):
+            given = getattr(self, name, None)
+            if given is not None and name not in names[self.objective]:
+                raise ValueError(
+                    f"{name} is {given}, but {self.objective} has no such setting; "
+                    f"it has {', '.join(names[self.objective]) or 'none'}."
+                )
+
+    def given_objective_settings(self) -> dict[str, float]:
+        """The objective's own settings that differ from its defaults."""
+        known = objective_settings()[self.objective]
+        given = {name: getattr(self, name, None) for name in known}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+TYPES: dict[str, Any] = typing.get_type_hints(TrainConfig)
+
+
+def objective_settings() -> dict[str, list[str]]:
+    """Each objective's own settings, read off its signature."""
+    from gspo_edu.objectives import OBJECTIVES
+
+    return {
+        name: [
+            parameter.name
+            for parameter in inspect.signature(objective).parameters.values()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        for name, objective in OBJECTIVES.items()
+    }
+
+
+def check_type(name: str, value: Any, wanted: Any) -> None:
+    """Raise ValueError unless ``value`` is of the annotated type; an int may stand for a float."""
+    choices = typing.get_args(wanted)
+    if typing.get_origin(wanted) is Literal:
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; expected one of {', '.join(choices)}.")
+        return
+    kinds = choices if isinstance(wanted, types.UnionType) else (wanted,)
+    fits = type(value) in kinds or (type(value) is int and float in kinds)
+    if not fits:
+        expected = " or ".join("none" if k is types.NoneType else k.__name__ for k in kinds)
+        raise ValueError(f"{name} is {value!r}; expected {expected}.")
+
+
+def config_from_mapping(values: dict[str, Any], source: str) -> TrainConfig:
+    """A config from parsed TOML or JSON.
+
+    Raises:
+        ValueError: naming ``source`` and the field that does not exist or does not fit.
+    """
+    known = {f.name for f in dataclasses.fields(TrainConfig)}
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"{source}: there is no field {name!r}; `gspo-edu config` lists all of them."
+            )
+    try:
+        return TrainConfig(**values)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Top-level keys of a TOML file.
+
+    Raises:
+        ValueError: if the file is not there or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"config file {path} does not exist.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"config file {path} is not valid TOML: {error}.") from None
+
+
+def preset_names() -> list[str]:
+    """Names of the settings that ship with the package."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))

@@ -1,0 +1,148 @@
+"""From prompts to answers, and from answers back to log-probs.
+
+Both directions use the same model at the same temperature and without truncation (no top-k, no
+top-p): the importance ratio is 1 on-policy only for the distribution that really sampled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gspo_edu.batch import Rollout
+from gspo_edu.metrics import entropy
+from gspo_edu.moe.attention import KeyValueCache
+from gspo_edu.moe.model import TinyMoE
+from gspo_edu.moe.routes import RouteTrace
+from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
+
+
+@torch.no_grad()
+def sampled_rollout(
+    model: TinyMoE,
+    task: Task,
+    prompts: Tensor,
+    group_size: int,
+    *,
+    temperature: float = 1.0,
+    generator: torch.Generator,
+) -> Rollout:
+    """Sample ``group_size`` answers to each prompt and reward them.
+
+    Args:
+        model: the policy.
+        task: gives the length limit and the verifier.
+        prompts: (P, T_prompt) ids; each is read once and shared by its group.
+        group_size: answers per prompt, G.
+        temperature: divides the logits, here and in ``answer_log_probs``.
+        generator: source of the samples, on the model's device.
+
+    Returns:
+        Rollout of P * G answers, in which an answer that hit the length limit is not ``finished``.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; expected a positive number such as 1.")
+    device = prompts.device
+    group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+    rows, limit, config = len(group), task.max_new_tokens, model.config
+    prompt_pass = model(prompts[:, :-1])
+    cache = KeyValueCache(prompt_pass.key_values, group, limit)
+
+    layers = len(config.routed_layers)
+    tokens = torch.full((rows, limit), PAD, device=device)
+    logp = torch.zeros(rows, limit, device=device)
+    routes = torch.full((rows, limit, layers, config.top_k), -1, dtype=torch.int16, device=device)
+    alive = torch.arange(rows, device=device)
+    current = prompts[group, -1]
+    for position in range(limit):
+        step = model(current[:, None], cache=cache)
+        log_probs = (step.logits[:, 0] / temperature).log_softmax(dim=-1)
+        current = log_probs.exp().multinomial(1, generator=generator)[:, 0]
+        tokens[alive, position] = current
+        logp[alive, position] = log_probs.gather(1, current[:, None])[:, 0]
+        routes[alive, position] = step.routes[:, 0]
+        going_on = (current != END).nonzero()[:, 0]
+        if len(going_on) == 0:
+            break
+        if len(going_on) < len(alive):
+            alive, current = alive[going_on], current[going_on]
+            cache.keep(going_on)
+    mask, finished = masked_after_end(tokens)
+    width = int(mask.sum(dim=1).max())
+    tokens, mask = tokens[:, :width], mask[:, :width]
+    trace = RouteTrace(prompt_pass.routes, routes[:, :width], config.routed_layers)
+    return Rollout(
+        prompts=prompts,
+        tokens=tokens,
+        mask=mask,
+        logp_old=logp[:, :width],
+        rewards=task.rewards(prompts[group], tokens, mask, finished),
+        group=group,
+        finished=finished,
+        routes=None if config.dense else trace,
+    )
+
+
+@dataclass(frozen=True)
+class AnswerScore:
+    """What the policy says about answers that exist already; all zero or -1 in padding.
+
+    Attributes:
+        logp: (B, T) log-prob of each response token, with graph.
+        entropy: (B, T) entropy of the distribution that it was drawn from, nats, detached.
+        routes: experts that were active; None for dense models.
+        router_logits: (B, T, N, E) of the answers' positions.
+    """
+
+    logp: Tensor
+    entropy: Tensor
+    routes: RouteTrace | None
+    router_logits: Tensor
+
+
+def answer_log_probs(
+    model: TinyMoE,
+    rollout: Rollout,
+    *,
+    temperature: float = 1.0,
+    replay: RouteTrace | None = None,
+) -> AnswerScore:
+    """Log-probs of a rollout's answers under ``model``, each prompt read once.
+
+    Args:
+        model: the policy being trained.
+        rollout: prompts and answers.
+        temperature: the one that sampled.
+        replay: experts to use instead of the router's choice, already checked.
+    """
+    prompt_pass = model(rollout.prompts[:, :-1], replay=None if replay is None else replay.prompt)
+    # The last prompt token predicts the first answer token, so inputs and targets line up.
+    last = rollout.prompts[rollout.group, -1]
+    inputs = torch.cat([last[:, None], rollout.tokens[:, :-1]], dim=1)
+    answer_pass = model(
+        inputs,
+        prefix=prompt_pass.key_values,
+        group=rollout.group,
+        replay=None if replay is None else replay.answer,
+    )
+    logits = answer_pass.logits / temperature
+    logp = logits.log_softmax(dim=-1).gather(-1, rollout.tokens[..., None])[..., 0]
+    routes = None
+    if not model.config.dense:
+        inside = rollout.mask[..., None, None]
+        routes = RouteTrace(
+            prompt_pass.routes,
+            answer_pass.routes.where(inside, -1),
+            model.config.routed_layers,
+        )
+    return AnswerScore(
+        logp=logp.where(rollout.mask, 0.0),
+        entropy=entropy(logits.detach()).where(rollout.mask, 0.0),
+        routes=routes,
+        router_logits=answer_pass.router_logits,
+    )

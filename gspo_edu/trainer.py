@@ -1,0 +1,287 @@
+"""The loop: sample a rollout, turn rewards into advantages, take a few clipped gradient steps.
+
+Left out on purpose: learning-rate schedules, mixed precision, a critic, dynamic sampling. What is
+here is what the GRPO and GSPO papers need, in the order in which an answer meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gspo_edu import metrics
+from gspo_edu.advantages import check_rewards, group_advantages
+from gspo_edu.batch import Rollout, mini_batch_rows
+from gspo_edu.config import TrainConfig
+from gspo_edu.moe.experts import load_balancing_loss
+from gspo_edu.moe.model import TinyMoE
+from gspo_edu.moe.routes import RouteTrace, drift
+from gspo_edu.objectives import OBJECTIVES
+from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
+from gspo_edu.sampler import answer_log_probs, sampled_rollout
+from gspo_edu.tasks.base import Task, prompts_of_split
+
+Record = dict[str, Any]
+EVAL_SEED = 20_250_724
+
+
+class Trainer:
+    """A policy, its optimiser, and the random state that decides what comes next.
+
+    Attributes:
+        rollout: rollouts finished so far.
+        update: gradient updates made so far.
+        initial_held_out: held-out metrics of the policy that training started from.
+    """
+
+    def __init__(self, config: TrainConfig, model: TinyMoE, task: Task) -> None:
+        """Start from ``model``, which is trained in place."""
+        torch.set_num_threads(config.threads)
+        self.config, self.task = config, task
+        self.device = torch_device(config.device)
+        self.model = model.to(self.device)
+        self.reference = {name: w.detach().clone() for name, w in self.model.named_parameters()}
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        # Prompts and shuffles are drawn on the CPU, so that they are the same on every device.
+        self.order = torch.Generator().manual_seed(config.seed)
+        self.dice = torch.Generator(self.device).manual_seed(config.seed + 1)
+        self.rollout = self.update = 0
+        self.initial_held_out = self.held_out_metrics()
+
+    def records(self) -> Iterator[Record]:
+        """Train to the end, one record per update."""
+        while self.rollout < self.config.rollouts:
+            yield from self.next_rollout()
+
+    def next_rollout(self) -> list[Record]:
+        """Sample one rollout, make its updates and return their records."""
+        config = self.config
+        prompts = prompts_of_split(self.task, config.prompts, self.order, held_out=False)
+        rollout = sampled_rollout(
+            self.model,
+            self.task,
+            prompts.to(self.device),
+            config.group_size,
+            temperature=config.temperature,
+            generator=self.dice,
+        )
+        check_rewards(rollout.rewards, rollout.group)
+        rewards = rollout.rewards
+        if config.shuffle_rewards:
+            rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
+        advantages = group_advantages(
+            rewards,
+            rollout.group,
+            normalize=config.normalize_advantages,
+            ddof=config.ddof,
+            eps=config.advantage_eps,
+        )
+        rollout = self.as_old_policy(rollout)
+        about_rollout = self.rollout_metrics(rollout)
+        records = []
+        for _ in range(config.epochs):
+            for rows in mini_batch_rows(rollout.group, config.mini_batches, self.order):
+                about_update = self.one_update(rollout.rows(rows), advantages[rows])
+                self.update += 1
+                index = {"rollout": self.rollout + 1, "update": self.update}
+                records.append({**index, **about_rollout, **about_update})
+        self.rollout += 1
+        every = config.eval_every
+        last = self.rollout == config.rollouts
+        if last or (every and self.rollout % every == 0):
+            records[-1].update(self.held_out_metrics())
+        return records
+
+    @torch.no_grad()
+    def as_old_policy(self, rollout: Rollout) -> Rollout:
+        """The rollout with the log-probs and routes that ratios and replay shall refer to."""
+        config = self.config
+        if not config.recompute_old and config.replay != "r2":
+            return rollout
+        score = answer_log_probs(self.model, rollout, temperature=config.temperature)
+        old = {"logp_old": score.logp} if config.recompute_old else {}
+        routes = {"routes": score.routes} if config.replay == "r2" else {}
+        return Rollout(**{**vars(rollout), **old, **routes})
+
+    def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
+        """One clipped gradient step on a mini-batch, with what it did to the policy."""
+        config = self.config
+        mask = batch.mask & batch.finished[:, None] if config.mask_unfinished else batch.mask
+        replay = None
+        if config.replay != "none" and batch.routes is not None:
+            replay = batch.routes.check(self.model.config, batch.mask)
+        score = answer_log_probs(self.model, batch, temperature=config.temperature, replay=replay)
+        settings: dict[str, Any] = config.given_objective_settings()
+        if config.objective == "dr_grpo":
+            settings["max_len"] = self.task.max_new_tokens
+        if config.beta:
+            settings |= {"beta": config.beta, "logp_ref": self.reference_log_probs(batch)}
+        result = OBJECTIVES[config.objective](
+            score.logp, batch.logp_old, advantages, mask, **settings
+        )
+        loss = result.loss
+        if config.balance and score.routes is not None:
+            loss = loss + config.balance * load_balancing_loss(
+                score.router_logits, score.routes.answer, mask
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        usable = bool(torch.isfinite(norm))
+        if usable:
+            self.optimizer.step()
+
+        logp, live = score.logp.detach(), live_routes(score.routes, score.router_logits, replay)
+        found: dict[str, Tensor | float | int] = {
+            "answers": len(batch),
+            "tokens": mask.sum(),
+            "loss": result.loss.detach(),
+            "grad_norm": norm,
+            "update_skipped": int(not usable),
+            **{name: value for name, value in result.metrics.items() if value.dim() == 0},
+            **ratio_metrics(logp, batch.logp_old, mask),
+            "entropy": metrics.token_weighted_mean(score.entropy, mask),
+        }
+        if live is not None and batch.routes is not None:
+            found["drift_per_rollout"] = drift(live, batch.routes.answer)
+            found["drift_per_update"] = self.drift_of_update(batch, live)
+        return {name: plain(value) for name, value in found.items()}
+
+    @torch.no_grad()
+    def drift_of_update(self, batch: Rollout, before: Tensor) -> Tensor:
+        """Drift of the live routes that the update just made caused, on a few of its answers."""
+        rows = torch.arange(min(self.config.drift_probe, len(batch)), device=self.device)
+        probe = batch.rows(rows)
+        after = answer_log_probs(self.model, probe, temperature=self.config.temperature)
+        assert after.routes is not None
+        return drift(after.routes.answer, before[rows])
+
+    @torch.no_grad()
+    def reference_log_probs(self, batch: Rollout) -> Tensor:
+        """(B, T) log-probs under the initial policy, whose routes are its own."""
+        trained = {name: w.detach().clone() for name, w in self.model.named_parameters()}
+        self.load_weights(self.reference)
+        logp = answer_log_probs(self.model, batch, temperature=self.config.temperature).logp
+        self.load_weights(trained)
+        return logp
+
+    @torch.no_grad()
+    def load_weights(self, weights: dict[str, Tensor]) -> None:
+        """Copy ``weights`` into the model."""
+        for name, weight in self.model.named_parameters():
+            weight.copy_(weights[name])
+
+    def state(self) -> tuple[dict[str, Tensor], Record]:
+        """Everything that decides how training goes on: tensors, and numbers for JSON."""
+        tensors = {f"model.{name}": w.detach() for name, w in self.model.named_parameters()}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": value for name, value in slots.items()}
+        tensors["random.order"] = self.order.get_state()
+        tensors["random.dice"] = self.dice.get_state()
+        return tensors, {"rollout": self.rollout, "update": self.update}
+
+    def load_state(self, tensors: dict[str, Tensor], meta: Record) -> None:
+        """Go on from what ``state`` returned.
+
+        Raises:
+            KeyError, RuntimeError: if the state is of another model.
+        """
+        self.load_weights({name: tensors[f"model.{name}"] for name in self.reference})
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                _, index, slot = name.split(".")
+                slots.setdefault(int(index), {})[slot] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.order.set_state(tensors["random.order"])
+        self.dice.set_state(tensors["random.dice"])
+        self.rollout, self.update = meta["rollout"], meta["update"]
+
+    def rollout_metrics(self, rollout: Rollout) -> Record:
+        """What is true of the whole rollout, the same in each of its records."""
+        prompts = rollout.prompts[rollout.group]
+        exact = self.task.exact(prompts, rollout.tokens, rollout.mask, rollout.finished)
+        found = {
+            "reward": rollout.rewards.mean(),
+            "exact": exact.float().mean(),
+            "signalless_group_fraction": metrics.signalless_group_fraction(
+                rollout.rewards, rollout.group
+            ),
+            "length": rollout.lengths.float().mean(),
+            "length_spread": metrics.within_group_length_spread(rollout.lengths, rollout.group),
+            "finished": rollout.finished.float().mean(),
+        }
+        return {name: plain(value) for name, value in found.items()}
+
+    def held_out_metrics(self) -> Record:
+        """Reward on held-out prompts; the same prompts and random numbers every time."""
+        dice = torch.Generator(self.device).manual_seed(EVAL_SEED)
+        order = torch.Generator().manual_seed(EVAL_SEED)
+        prompts = prompts_of_split(self.task, self.config.eval_prompts, order, held_out=True)
+        rollout = sampled_rollout(
+            self.model,
+            self.task,
+            prompts.to(self.device),
+            self.config.group_size,
+            temperature=self.config.temperature,
+            generator=dice,
+        )
+        about = self.rollout_metrics(rollout)
+        kept = ("reward", "exact", "length", "length_spread", "finished")
+        return {f"held_out_{name}": about[name] for name in kept}
+
+
+def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """How far and how unevenly the ratios of a mini-batch have moved."""
+    log_r = token_log_ratio(logp, logp_old, mask)[mask.bool()]
+    log_s = sequence_log_ratio(logp, logp_old, mask)
+    return {
+        "token_log_ratio_std": spread(log_r),
+        "sequence_log_ratio_mean": log_s.mean(),
+        "sequence_log_ratio_std": spread(log_s),
+        "effective_sample_fraction": metrics.effective_sample_size(log_s.exp()) / len(log_s),
+        # The answers come from pi_old, so this estimates KL(pi_old || pi) per token.
+        "kl_from_old": metrics.token_weighted_mean(metrics.k3(logp_old, logp), mask),
+    }
+
+
+def spread(x: Tensor) -> Tensor:
+    """Population standard deviation, 0 for nothing."""
+    return x.std(correction=0) if len(x) else x.new_zeros(())
+
+
+def live_routes(
+    used: RouteTrace | None, router_logits: Tensor, replay: RouteTrace | None
+) -> Tensor | None:
+    """(B, T, N, K) experts that the router itself would choose; differs from ``used`` in replay."""
+    if used is None or replay is None:
+        return None if used is None else used.answer
+    top_k = used.answer.shape[-1]
+    live = router_logits.detach().topk(top_k, dim=-1).indices.to(torch.int16)
+    return live.where(used.answer >= 0, -1)
+
+
+def plain(value: Tensor | float | int) -> float | int:
+    """A tensor of one element as a Python number, for JSON."""
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def torch_device(name: str) -> torch.device:
+    """The device called ``name``; ``auto`` takes CUDA where there is some.
+
+    Raises:
+        ValueError: if the name is unknown or CUDA is asked for and absent.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device is {name!r}; expected auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no CUDA GPU here; use auto or cpu.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
