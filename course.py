@@ -194,7 +194,8 @@ def hand_over(python: Path, env: Path, arguments: list[str]) -> int:
     variables = child_variables(env)
     if arguments[:2] == ["-m", "pytest"]:  # the test processes share the cores
         variables.setdefault("OMP_NUM_THREADS", "1")
-    command = [str(python), *arguments]
+    # -P: the checkout at hand is imported, whatever folder this is called in
+    command = [str(python), "-P", *arguments]
     if os.name != "nt":
         os.execve(command[0], command, variables)
     process = subprocess.Popen(command, env=variables)

@@ -1,0 +1,60 @@
+"""One widget as one HTML page that opens from disk, without kernel and without network."""
+
+from __future__ import annotations
+
+import html
+import json
+
+from gspo_edu.widgets.assets import script, source
+from gspo_edu.widgets.base import LessonWidget
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ margin: 0; padding: 12px; background: light-dark(#ffffff, #0f1115); }}
+main {{ max-width: 1080px; margin: 0 auto; }}
+{css}</style>
+</head>
+<body>
+<main id="widget"></main>
+<script type="application/json" id="state">{state}</script>
+<script type="module">
+{script}
+const state = JSON.parse(document.getElementById("state").textContent);
+const listeners = new Map(Object.keys(state).map((name) => [`change:${{name}}`, new Set()]));
+const model = {{
+  get: (name) => state[name],
+  set(name, value) {{
+    state[name] = value;
+    for (const listener of listeners.get(`change:${{name}}`)) listener();
+  }},
+  save_changes() {{}},
+  on: (event, listener) => listeners.get(event).add(listener),
+  off: (event, listener) => listeners.get(event).delete(listener),
+}};
+globalThis.widgetState = state;
+render({{ model, el: document.getElementById("widget") }});
+</script>
+</body>
+</html>
+"""
+
+
+def to_html(widget: LessonWidget, *, title: str | None = None) -> str:
+    """A complete page that shows ``widget`` in its present state and works by itself.
+
+    Write it to a file and open that in any browser; nothing is fetched.
+    """
+    # "</script>" inside the state would end the element that holds it.
+    state = json.dumps(widget.settings()).replace("<", "\\u003c")
+    return PAGE.format(
+        title=html.escape(title or widget.title),
+        css=source("widgets.css"),
+        state=state,
+        script=script(widget.name),
+    )

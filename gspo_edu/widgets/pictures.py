@@ -1,0 +1,43 @@
+"""Look of the static pictures: the colours of ``static/widgets.css`` on white."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 760  # CSS pixels
+DPI = 96
+
+BLUE = "#0072B2"  # the gradient flows
+RED = "#D55E00"  # the gradient is exactly zero
+GREEN = "#009E73"  # the clip range
+GREY = "#57606A"
+GRID = "#E6E9ED"
+INK = "#1F2328"
+
+
+def panels(height: int, rows: int = 1, columns: int = 2, **grid: Any) -> tuple[Figure, list[Axes]]:
+    """A white figure of ``WIDTH`` x ``height`` pixels with plain axes, row by row."""
+    # Not through pyplot: a picture must not change the notebook's backend or current figure.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid).flat)
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color("#A9B1BA")
+        ax.tick_params(colors=GREY, labelsize=9)
+        ax.grid(color=GRID, linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.xaxis.label.set(size=9, color=INK)
+        ax.yaxis.label.set(size=9, color=INK)
+        ax.ticklabel_format(useOffset=False)
+    return figure, axes
+
+
+def headline(ax: Axes, text: str, size: int = 10) -> None:
+    """Left-aligned title of one panel."""
+    ax.set_title(text, loc="left", fontsize=size, color=INK)

@@ -1,0 +1,250 @@
+// How far the sequence ratio spreads at a length, and the share of answers that is clipped.
+
+import { middle90, sequenceRatioSpread } from "./math.js";
+import {
+  axis,
+  choice,
+  drag,
+  facts,
+  h,
+  legend,
+  mount,
+  path,
+  percent,
+  plot,
+  scale,
+  set,
+  short,
+  significant,
+  slider,
+  svg,
+  ticks,
+  width,
+  write,
+} from "./frame.js";
+
+const NAMES = ["sigma", "length", "clip_low", "clip_high"];
+const HEIGHT = 230;
+const EDGE = { left: 46, right: 14, top: 26, bottom: 42 };
+const LONGEST = 10000;
+const ROUND = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100];
+const PARTS = ["below", "inside", "above"];
+
+export function render(context) {
+  return mount(context, "Length and spread", NAMES, [2, 3, 6], ({ root, get, change, say }) => {
+    const presets = get("presets");
+    const setLength = (value) =>
+      change({ length: Math.round(Number(Math.min(Math.max(value, 1), LONGEST).toPrecision(2))) });
+
+    const range = choice(
+      "Clip range",
+      Object.entries(presets).map(([key, [low, high]]) => [
+        key,
+        `${key.toUpperCase()} `,
+        h("small", {}, `${short(low)}/${short(high)}`),
+      ]),
+      (key) => change({ clip_low: presets[key][0], clip_high: presets[key][1] }),
+    );
+
+    const density = plot(HEIGHT, "Distribution of the sequence ratio with the clip range");
+    const band = svg("rect", { class: "gspo-band" });
+    const sAxis = axis(density, false);
+    const areas = PARTS.map((part) => svg("path", { class: "gspo-area", "data-part": part }));
+    const outline = svg("path", { class: "gspo-outline" });
+    const one = svg("line", { class: "gspo-base" });
+    const belowText = svg("text", { class: "gspo-part", "data-part": "below", x: 2, y: 13 });
+    const aboveText = svg("text", {
+      class: "gspo-part",
+      "data-part": "above",
+      "text-anchor": "end",
+      y: 13,
+    });
+    const sLabel = svg(
+      "text",
+      { class: "gspo-label", "text-anchor": "middle", y: HEIGHT - 5 },
+      "sequence ratio s (log scale)",
+    );
+    density.prepend(band);
+    density.append(...areas, outline, one, belowText, aboveText, sLabel);
+
+    const shares = plot(HEIGHT, "Share of answers outside and clipped, over the answer's length");
+    shares.classList.add("gspo-sideways");
+    const lAxis = axis(shares, false);
+    const shareAxis = axis(shares, true);
+    const curves = ["outside", "above", "below"].map((kind) => [
+      kind,
+      svg("path", { class: "gspo-curve", "data-kind": kind }),
+      svg("circle", { class: "gspo-dot", "data-kind": kind, r: 5 }),
+    ]);
+    const here = svg("line", { class: "gspo-here" });
+    const shareLabel = svg("text", { class: "gspo-label", x: 2, y: 13 }, "share of answers");
+    const lLabel = svg(
+      "text",
+      { class: "gspo-label", "text-anchor": "middle", y: HEIGHT - 5 },
+      "answer length L (log scale)",
+    );
+    shares.append(here, ...curves.flatMap(([, line, dot]) => [line, dot]), shareLabel, lLabel);
+    let xLength = scale(0, 1, 0, 1);
+    drag(shares, (at) => setLength(10 ** xLength.back(at)));
+
+    const sigma = slider("σ: std of token log-ratios", (at) =>
+      change({ sigma: Number((10 ** at).toPrecision(2)) }),
+    );
+    const length = slider("L: tokens in the answer", (at) => setLength(10 ** at));
+    const low = slider("ε low", (at) => change({ clip_low: Number((10 ** at).toPrecision(2)) }));
+    const high = slider("ε high", (at) => change({ clip_high: Number((10 ** at).toPrecision(2)) }));
+    const numbers = facts([
+      ["outside", "answers outside"],
+      ["positive", "clipped if A > 0"],
+      ["negative", "clipped if A < 0"],
+      ["half", "clipped, half of A > 0"],
+      ["mean", "mean of log s"],
+      ["std", "std of log s"],
+      ["s", "90 % of s within"],
+      ["product", "90 % of the product"],
+    ]);
+    root.append(
+      h("div", { class: "gspo-bar" }, range.node),
+      h("div", { class: "gspo-quad" }, sigma.node, length.node, low.node, high.node),
+      h(
+        "div",
+        { class: "gspo-columns gspo-even" },
+        h("div", {}, density),
+        h(
+          "div",
+          {},
+          shares,
+          legend([
+            ["ink", "outside"],
+            ["red", "clipped if A > 0"],
+            ["blue", "clipped if A < 0"],
+          ]),
+        ),
+      ),
+      numbers.node,
+    );
+    numbers.node.classList.add("gspo-four");
+
+    return function draw() {
+      const sd = get("sigma");
+      const tokens = get("length");
+      const down = get("clip_low");
+      const up = get("clip_high");
+      const found = sequenceRatioSpread(sd, tokens, down, up);
+      const bounds = [Math.log1p(-down), Math.log1p(up)];
+
+      const preset = Object.entries(presets).find(([, [p, q]]) => p === down && q === up);
+      range.show(preset ? preset[0] : "");
+
+      // Distribution
+      let wide = width(density);
+      const reach = roundUp(
+        Math.max(-bounds[0] * 1.25, bounds[1] * 1.25, 3.2 * found.std - found.mean),
+      );
+      const x = scale(-reach, reach, 14, wide - 14);
+      const bottom = HEIGHT - EDGE.bottom;
+      const y = scale(0, 1.04, bottom, EDGE.top);
+      const marks =
+        reach < 0.25
+          ? ticks(1 - reach, 1 + reach, wide < 400 ? 3 : 5)
+          : ROUND.filter((v) => Math.abs(Math.log(v)) <= reach);
+      const digits = Math.max(1, Math.ceil(-Math.log10(reach / 2)));
+      sAxis(
+        marks.map((v) => [x(Math.log(v)), reach < 0.25 ? v.toFixed(digits) : String(v)]),
+        bottom,
+        EDGE.top,
+      );
+      set(band, {
+        x: x(bounds[0]),
+        width: x(bounds[1]) - x(bounds[0]),
+        y: EDGE.top,
+        height: bottom - EDGE.top,
+      });
+      set(one, { x1: x(0), x2: x(0), y1: EDGE.top, y2: bottom });
+      const bell = (from, to) => {
+        const points = Array.from({ length: 61 }, (_, i) => from + ((to - from) * i) / 60);
+        return points.map((z) => [x(found.mean + z * found.std), y(Math.exp((-z * z) / 2))]);
+      };
+      const cuts = [-4.5, ...bounds.map((v) => (v - found.mean) / found.std), 4.5].map((z) =>
+        Math.min(Math.max(z, -4.5), 4.5),
+      );
+      areas.forEach((area, i) => {
+        const top = bell(cuts[i], cuts[i + 1]);
+        const [first, last] = [top[0], top[top.length - 1]];
+        set(area, { d: `${path([[first[0], y(0)], ...top, [last[0], y(0)]])}Z` });
+      });
+      set(outline, { d: path(bell(-4.5, 4.5)) });
+      set(aboveText, { x: wide - 2 });
+      set(sLabel, { x: wide / 2 });
+      write(belowText, `below ${percent(found.below)}`);
+      write(aboveText, `${percent(found.above)} above`);
+
+      // Shares over length
+      wide = width(shares);
+      xLength = scale(0, Math.log10(LONGEST), EDGE.left, wide - EDGE.right);
+      const yShare = scale(0, 1, bottom, EDGE.top);
+      lAxis(
+        [1, 10, 100, 1000, 10000].map((v) => [xLength(Math.log10(v)), String(v)]),
+        bottom,
+        EDGE.top,
+      );
+      shareAxis(
+        [0, 0.25, 0.5, 0.75, 1].map((v) => [yShare(v), `${100 * v} %`]),
+        EDGE.left,
+        wide - EDGE.right,
+      );
+      const steps = Array.from({ length: 81 }, (_, i) => (i / 80) * Math.log10(LONGEST));
+      const along = steps.map((v) => sequenceRatioSpread(sd, 10 ** v, down, up));
+      const at = xLength(Math.log10(tokens));
+      for (const [kind, line, dot] of curves) {
+        set(line, { d: path(steps.map((v, i) => [xLength(v), yShare(along[i][kind])])) });
+        set(dot, { cx: at, cy: yShare(found[kind]) });
+      }
+      set(here, { x1: at, x2: at, y1: EDGE.top, y2: bottom });
+      set(lLabel, { x: (EDGE.left + wide - EDGE.right) / 2 });
+
+      sigma.show({ min: -3, max: 0, step: 0.01, at: Math.log10(sd), text: significant(sd, 2) });
+      length.show({
+        min: 0,
+        max: Math.log10(LONGEST),
+        step: 0.01,
+        at: Math.log10(tokens),
+        text: String(tokens),
+      });
+      low.show({
+        min: -5,
+        max: Math.log10(0.9),
+        step: 0.01,
+        at: Math.log10(down),
+        text: short(down),
+      });
+      high.show({ min: -5, max: 0, step: 0.01, at: Math.log10(up), text: short(up) });
+      numbers.show({
+        outside: percent(found.outside),
+        positive: percent(found.above),
+        negative: percent(found.below),
+        half: percent(found.outside / 2),
+        mean: significant(found.mean, 2),
+        std: significant(found.std, 2),
+        s: middle90(found.mean, found.std)
+          .map((v) => v.toFixed(Math.max(2, Math.ceil(1 - Math.log10(found.std)))))
+          .join("…"),
+        product: middle90(tokens * found.mean, tokens * found.std)
+          .map((v) => significant(v, 2))
+          .join("…"),
+      });
+      const turn = significant(4 / (sd * sd), 2);
+      say(
+        `Of answers with ${tokens} tokens, ${percent(found.outside)} lie outside the range; ` +
+          `clipped are ${percent(found.above)} of those with A > 0 and ${percent(found.below)} of ` +
+          `those with A < 0. Beyond L = 4/σ² = ${turn} the mean of log s outweighs its spread.`,
+      );
+    };
+  });
+}
+
+// The next of 1, 2, 5, 10, ... times a power of ten: the axis zooms in steps, not with every move.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].find((factor) => factor * power >= value) * power;
+}

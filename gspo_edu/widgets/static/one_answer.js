@@ -1,0 +1,332 @@
+// One answer: the ratios of its tokens, their product and geometric mean, and who is clipped.
+
+import { grpo, gspo, productRatio, sequenceRatio, sum } from "./math.js";
+import {
+  axis,
+  boxes,
+  button,
+  drag,
+  facts,
+  fixed,
+  h,
+  legend,
+  mount,
+  path,
+  plot,
+  pool,
+  scale,
+  set,
+  significant,
+  slider,
+  svg,
+  width,
+  write,
+} from "./frame.js";
+
+const NAMES = ["ratios", "grpo_low", "grpo_high", "gspo_low", "gspo_high", "token"];
+const EDGE = { left: 84, right: 12, top: 28 };
+const CHART = 210; // height of the bars
+const STRIP = 26;
+const STRIPS = [
+  ["GRPO", 1],
+  ["GRPO", -1],
+  ["GSPO", 1],
+  ["GSPO", -1],
+];
+const HEIGHT = EDGE.top + CHART + 24 + STRIPS.length * STRIP + 8;
+const LARGEST = 200; // tokens
+// The axis runs from 1 / outer to outer and is marked at inner, too: [outer, inner].
+const ZOOMS = [
+  [1.5, 1.2],
+  [2, 1.5],
+  [3, 2],
+  [5, 2],
+  [10, 3],
+  [20, 5],
+  [50, 10],
+  [100, 10],
+];
+
+export function render(context) {
+  return mount(context, "One answer", NAMES, [2, 4, 6], ({ root, get, change, say }) => {
+    let [zoom, inner] = ZOOMS[0];
+    let dragging = false; // the axis never changes under the moving hand
+
+    const chosen = () => Math.min(get("token"), get("ratios").length);
+    const setRatio = (index, value) => {
+      const ratios = [...get("ratios")];
+      ratios[index] = Number(value.toPrecision(3));
+      change({ ratios, token: index + 1 });
+    };
+    const start = (ratios, token) => change({ ratios, token });
+
+    const chart = plot(HEIGHT, "Bars of the token ratios, and which tokens each objective clips");
+    chart.classList.add("gspo-updown");
+    const back = svg("g");
+    const front = svg("g");
+    const band = svg("rect", { class: "gspo-band" });
+    const yAxis = axis(back, true);
+    const bars = svg("path", { class: "gspo-barre" });
+    const chosenBar = svg("path", { class: "gspo-barre", "data-chosen": "true" });
+    const handles = svg("path", { class: "gspo-handle" });
+    const chosenHandle = svg("path", { class: "gspo-handle", "data-chosen": "true" });
+    const names = pool(front, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
+    const one = svg("line", { class: "gspo-base" });
+    const mean = svg("line", { class: "gspo-mean" });
+    const meanText = svg("text", { class: "gspo-strong", "text-anchor": "end", y: 13 });
+    const yLabel = svg("text", { class: "gspo-label", x: 0, y: 13 }, "token ratio (log)");
+    const strips = STRIPS.map(([name, sign], i) => {
+      const group = svg("g");
+      const label = svg("text", { class: "gspo-label", x: 0 });
+      write(label, `${name} A ${sign > 0 ? ">" : "<"} 0`);
+      set(label, { y: stripTop(i) + 15 });
+      group.append(label);
+      return {
+        name,
+        sign,
+        group,
+        flows: group.appendChild(svg("path", { class: "gspo-cell" })),
+        stops: group.appendChild(svg("path", { class: "gspo-cell", "data-clipped": "true" })),
+        texts: pool(group, () => svg("text", { class: "gspo-cell-text", "text-anchor": "middle" })),
+      };
+    });
+    chart.append(band, back, bars, chosenBar, one, mean, handles, chosenHandle, front);
+    chart.append(meanText, yLabel);
+    chart.append(...strips.map((strip) => strip.group));
+
+    let x = scale(0, 1, 0, 1);
+    let y = scale(0, 1, 0, 1);
+    let held = 0;
+    drag(chart, (px, py, first) => {
+      const count = get("ratios").length;
+      if (first) held = Math.min(Math.max(Math.floor(x.back(px)), 0), count - 1);
+      if (first && py > EDGE.top + CHART + 4) change({ token: held + 1 });
+      else if (first || dragging) {
+        dragging = true;
+        setRatio(held, Math.exp(Math.min(Math.max(y.back(py), -Math.log(zoom)), Math.log(zoom))));
+      }
+    });
+    const release = () => {
+      if (!dragging) return;
+      dragging = false;
+      change({ token: chosen() });
+      draw();
+    };
+    chart.addEventListener("pointerup", release);
+    chart.addEventListener("pointercancel", release);
+
+    const token = slider("token", (at) => change({ token: at }));
+    const ratio = slider("its ratio", (at) => setRatio(chosen() - 1, 10 ** at));
+    const more = button("Add a token", () => {
+      const ratios = [...get("ratios"), 1];
+      change({ ratios, token: ratios.length });
+    });
+    const fewer = button("Remove the last", () => {
+      const ratios = get("ratios").slice(0, -1);
+      change({ ratios, token: Math.min(chosen(), ratios.length) });
+    });
+    const numbers = facts([
+      ["tokens", "tokens L"],
+      ["product", "product of the ratios"],
+      ["mean", "geometric mean s"],
+      ["range", "in GSPO's range?"],
+    ]);
+    const table = countTable();
+    root.append(
+      h(
+        "div",
+        { class: "gspo-bar" },
+        h(
+          "div",
+          { class: "gspo-buttons", role: "group", "aria-label": "Examples" },
+          button("1.2 · 0.9 · 1.0 · 1.1", () => start([1.2, 0.9, 1, 1.1], 1)),
+          button("nine 1s and a 3", () => start([...Array(9).fill(1), 3], 10)),
+          button("99 ones and a 10", () => start([...Array(99).fill(1), 10], 100)),
+        ),
+        h("div", { class: "gspo-buttons" }, fewer, more),
+      ),
+      h(
+        "div",
+        { class: "gspo-columns" },
+        h(
+          "div",
+          {},
+          chart,
+          legend([
+            ["green", "GRPO's range"],
+            ["flows", "gradient (with its weight)"],
+            ["zero", "gradient zero"],
+          ]),
+        ),
+        h("div", {}, numbers.node, token.node, ratio.node, table.node),
+      ),
+    );
+
+    function draw() {
+      const ratios = get("ratios");
+      const count = ratios.length;
+      const index = chosen() - 1;
+      const ranges = {
+        GRPO: { low: get("grpo_low"), high: get("grpo_high") },
+        GSPO: { low: get("gspo_low"), high: get("gspo_high") },
+      };
+      const answer = [[ratios.map(Math.log)], [ratios.map(() => 0)], [ratios.map(() => 1)]];
+      const [product] = productRatio(...answer);
+      const [s] = sequenceRatio(...answer);
+      const result = (name, sign) => {
+        const objective = name === "GRPO" ? grpo : gspo;
+        return objective(answer[0], answer[1], [sign], answer[2], ranges[name]);
+      };
+
+      const furthest = Math.exp(Math.max(...ratios.map((r) => Math.abs(Math.log(r)))) * 1.04);
+      if (!dragging) {
+        [zoom, inner] = ZOOMS.find(([size]) => size >= furthest) ?? [furthest, furthest ** 0.5];
+      }
+      const wide = width(chart);
+      const low = EDGE.top + CHART;
+      x = scale(0, count, EDGE.left, wide - EDGE.right);
+      y = scale(-Math.log(zoom), Math.log(zoom), low, EDGE.top);
+      const cell = x(1) - x(0);
+      const gap = cell > 12 ? Math.min(cell * 0.1, 10) : cell > 5 ? 1 : 0.25;
+      const at = (value) => y(Math.min(Math.max(Math.log(value), -Math.log(zoom)), Math.log(zoom)));
+
+      const marks = [1 / zoom, 1 / inner, 1, inner, zoom];
+      yAxis(
+        marks.map((v) => [at(v), significant(v, 2)]),
+        EDGE.left,
+        wide - EDGE.right,
+      );
+      const { low: down, high: up } = ranges.GRPO;
+      set(band, {
+        x: EDGE.left,
+        width: wide - EDGE.right - EDGE.left,
+        y: at(1 + up),
+        height: at(1 - down) - at(1 + up),
+      });
+      set(one, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(1), y2: at(1) });
+      set(mean, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(s), y2: at(s) });
+      set(meanText, { x: wide - EDGE.right });
+      write(meanText, `dashed: s = ${s.toFixed(6)}`);
+
+      const box = (value, i) => {
+        const top = at(Math.max(value, 1)) - 0.75;
+        return [x(i) + gap, top, cell - 2 * gap, at(Math.min(value, 1)) + 0.75 - top];
+      };
+      const top = (value, i) =>
+        path([
+          [x(i) + gap, at(value)],
+          [x(i + 1) - gap, at(value)],
+        ]);
+      set(bars, { d: boxes(ratios.map(box)) });
+      set(chosenBar, { d: boxes([box(ratios[index], index)]) });
+      set(handles, { d: cell > 12 ? ratios.map(top).join("") : "" });
+      set(chosenHandle, { d: top(ratios[index], index) });
+      const every = cell >= 34 ? 1 : Math.ceil(count / 5);
+      const labelled = ratios.map((_, i) => i).filter((i) => (i + 1) % every === 0 || i === 0);
+      const name = names(labelled.length);
+      labelled.forEach((i, k) => {
+        set(name[k], { x: x(i + 0.5), y: low + 17 });
+        write(name[k], cell >= 34 ? significant(ratios[i], 3) : String(i + 1));
+      });
+
+      const counts = {};
+      strips.forEach(({ name, sign, flows, stops, texts }, row) => {
+        const { clipped, outside, gradient } = result(name, sign);
+        counts[`${name}${sign}`] = sum(clipped[0]);
+        counts[name] = sum(outside[0]);
+        const cells = ratios.map((_, i) => [x(i) + gap, stripTop(row), cell - 2 * gap, STRIP - 5]);
+        set(flows, { d: boxes(cells.filter((_, i) => !clipped[0][i])) });
+        set(stops, { d: boxes(cells.filter((_, i) => clipped[0][i])) });
+        texts(cell >= 56 ? count : 0).forEach((text, i) => {
+          set(text, { x: x(i + 0.5), y: stripTop(row) + 15 });
+          write(text, clipped[0][i] ? "0" : fixed(-gradient[0][i], 3));
+        });
+      });
+
+      const { low: under, high: over } = ranges.GSPO;
+      const side = s > 1 + over ? "above" : s < 1 - under ? "below" : "inside";
+      more.disabled = count >= LARGEST;
+      fewer.disabled = count <= 1;
+      numbers.show({
+        tokens: String(count),
+        product: significant(product, 6),
+        mean: s.toFixed(6),
+        range: side === "inside" ? "yes" : `no, ${side}`,
+      });
+      token.show({
+        min: 1,
+        max: Math.max(count, 2),
+        step: 1,
+        at: index + 1,
+        text: `${index + 1} of ${count}`,
+      });
+      const reach = Math.max(1, Math.log10(furthest));
+      ratio.show({
+        min: -reach,
+        max: reach,
+        step: 0.01,
+        at: Math.log10(ratios[index]),
+        text: significant(ratios[index], 3),
+        label: `ratio of token ${index + 1}`,
+      });
+      table.show(counts, count);
+      say(sentence(count, product, s, side, counts));
+    }
+    return draw;
+  });
+}
+
+const stripTop = (row) => EDGE.top + CHART + 28 + row * STRIP;
+
+function sentence(count, product, s, side, counts) {
+  const root = `${significant(product, 6)} to the power 1/${count} is s = ${s.toFixed(6)}.`;
+  const grpo = `GRPO clips ${counts.GRPO1} of ${count} tokens if A > 0, ${counts["GRPO-1"]} if A < 0.`;
+  if (side === "inside")
+    return `${root} Inside GSPO's range: every token keeps its gradient. ${grpo}`;
+  const sign = side === "above" ? ["A > 0", "A < 0"] : ["A < 0", "A > 0"];
+  return (
+    `${root} ${side === "above" ? "Above" : "Below"} GSPO's range: the whole answer is clipped ` +
+    `if ${sign[0]} and keeps its full gradient if ${sign[1]}. ${grpo}`
+  );
+}
+
+function countTable() {
+  const rows = ["GRPO", "GSPO"].map((name) => ({
+    name,
+    head: h("th", { scope: "row" }, name),
+    cells: ["", "1", "-1"].map((key) => [key, h("td", { "data-count": `${name}${key}` })]),
+  }));
+  const node = h(
+    "table",
+    { class: "gspo-counts" },
+    h("caption", {}, "Tokens outside the range, and tokens whose gradient is exactly zero."),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("td"),
+        ...["outside", "clipped if A\u00a0>\u00a00", "clipped if A\u00a0<\u00a00"].map((text) =>
+          h("th", { scope: "col" }, text),
+        ),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      ...rows.map(({ head, cells }) => h("tr", {}, head, ...cells.map(([, cell]) => cell))),
+    ),
+  );
+  return {
+    node,
+    show(counts, total) {
+      for (const { name, cells } of rows) {
+        for (const [key, cell] of cells) {
+          write(cell, `${counts[name + key]} of ${total}`);
+          if (key) set(cell, { "data-zero": counts[name + key] > 0 });
+        }
+      }
+    },
+  };
+}

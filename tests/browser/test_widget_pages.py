@@ -1,0 +1,300 @@
+"""Each widget as one HTML file from disk: moved by mouse and keyboard, its numbers checked."""
+
+import statistics
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from gspo_edu.widgets import GroupAdvantage, LengthSpread, OneAnswer, RatioClip, to_html
+
+pytestmark = pytest.mark.browser
+WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage]
+
+
+@pytest.fixture
+def show(open_page, tmp_path):
+    """show(widget, width=...) → a page with the widget, cut off from the network."""
+
+    def open_widget(widget, **options):
+        file = tmp_path / f"{widget.name}.html"
+        file.write_text(to_html(widget), encoding="utf-8")
+        page = open_page(offline=True, **options)
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        page.wait_for_selector(".gspo-w")
+        assert asked == [file.as_uri()]
+        return page
+
+    return open_widget
+
+
+def state(page, widget_class):
+    """A Python widget with the settings that the page has now."""
+    settings = page.evaluate("widgetState")
+    settings.pop("presets", None)
+    return widget_class(**settings)
+
+
+def fact(page, name):
+    return page.locator(f'[data-fact="{name}"]').inner_text().replace("−", "-")
+
+
+def drag(page, locator, start, end, steps=8):
+    """Drag inside ``locator`` from one (x, y) to another, both as shares of its box."""
+    box = locator.bounding_box()
+    points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*points[0])
+    page.mouse.down()
+    page.mouse.move(*points[1], steps=steps)
+    page.mouse.up()
+
+
+def redraw(page):
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_ratio_clip(show):
+    page = show(RatioClip())
+    chart, slider = page.locator("svg.gspo-plot"), page.get_by_label("ratio r")
+
+    def agrees(digits):
+        redraw(page)
+        mine = state(page, RatioClip)
+        assert fact(page, "objective") == f"{mine.surrogate:+.{digits}f}"
+        assert float(fact(page, "slope")) == mine.slope
+        assert float(fact(page, "weight")) == pytest.approx(mine.slope * mine.ratio, abs=1e-9)
+        assert fact(page, "outside") == ("yes" if mine.outside else "no")
+        assert fact(page, "zero") == ("yes" if mine.clipped else "no")
+        cell = page.locator('td[data-mine="true"]')
+        assert cell.locator("strong").inner_text() == f"gradient {'0' if mine.clipped else 'A'}"
+        return mine
+
+    assert agrees(2).ratio == 1.3
+    drag(page, chart, (0.6, 0.5), (0.2, 0.5))
+    assert agrees(2).ratio < 0.8
+    page.get_by_label("A < 0").check()
+    mine = agrees(2)
+    assert mine.clipped
+    assert mine.advantage == -1
+    slider.focus()
+    page.keyboard.press("End")
+    mine = agrees(2)
+    assert mine.ratio == 1.7
+    assert mine.outside
+    assert not mine.clipped
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    assert agrees(2).ratio == 1.67
+
+    page.get_by_label("PPO").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    mine = agrees(5)
+    assert (mine.objective, mine.clip_low, mine.clip_high) == ("gspo", 3e-4, 4e-4)
+    assert 1.0004 < mine.ratio < 1.0014
+    page.get_by_label("sequence ratio s").focus()
+    page.keyboard.press("ArrowLeft")
+    assert agrees(5).ratio == pytest.approx(mine.ratio - 1e-5)
+    page.get_by_label("sequence ratio s").fill("1.0004")
+    assert not agrees(5).outside  # the bound belongs to the range, in both languages
+    page.wait_for_function(
+        "document.querySelector('[aria-live]').textContent.includes('inside the range')"
+    )
+
+
+def test_one_answer(show):
+    page = show(OneAnswer())
+    chart = page.locator("svg.gspo-plot")
+
+    def agrees():
+        redraw(page)
+        mine = state(page, OneAnswer)
+        total = len(mine.ratios)
+        assert float(fact(page, "product")) == pytest.approx(mine.product, rel=1e-5)
+        assert fact(page, "mean") == f"{mine.geometric_mean:.6f}"
+        for name in ("grpo", "gspo"):
+            for key, count in (
+                ("", mine.outside(name)),
+                ("1", mine.clipped(name, 1.0)),
+                ("-1", mine.clipped(name, -1.0)),
+            ):
+                cell = page.locator(f'[data-count="{name.upper()}{key}"]')
+                assert cell.inner_text() == f"{count} of {total}"
+        return mine
+
+    assert fact(page, "mean") == "1.044009"
+    agrees()
+    drag(page, chart, (0.9, 0.3), (0.9, 0.08))
+    mine = agrees()
+    assert mine.token == 4
+    assert mine.ratios[3] > 1.27
+    assert mine.clipped("grpo", 1.0) == 1
+    page.get_by_role("button", name="nine 1s and a 3").click()
+    assert agrees().geometric_mean == pytest.approx(3**0.1)
+    page.get_by_role("button", name="99 ones and a 10").click()
+    mine = agrees()
+    assert (len(mine.ratios), mine.clipped("gspo", 1.0)) == (100, 100)
+    page.get_by_label("ratio of token 100").focus()
+    page.keyboard.press("ArrowLeft")
+    assert agrees().ratios[99] == pytest.approx(10**0.99, rel=5e-3)
+    page.get_by_label("token", exact=True).focus()
+    page.keyboard.press("Home")
+    assert agrees().token == 1
+    page.get_by_role("button", name="Remove the last").click()
+    assert len(agrees().ratios) == 99
+
+
+def test_length_spread(show):
+    page = show(LengthSpread())
+
+    def agrees():
+        redraw(page)
+        mine = state(page, LengthSpread)
+        for name, share in (
+            ("outside", mine.spread.outside),
+            ("positive", mine.spread.above),
+            ("negative", mine.spread.below),
+            ("half", mine.spread.outside / 2),
+        ):
+            text = "< 0.1 %" if 0 < share < 0.0005 else f"{share:.1%}".replace("%", " %")
+            assert fact(page, name) == text
+        return mine
+
+    agrees()
+    drag(page, page.locator("svg.gspo-plot").nth(1), (0.5, 0.5), (0.95, 0.5))
+    assert agrees().length > 5000
+    page.get_by_label("σ: std").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert agrees().sigma == pytest.approx(0.02 * 10**0.05, abs=1e-3)
+    page.get_by_label("GRPO").check()
+    mine = agrees()
+    assert (mine.clip_low, mine.clip_high) == (0.2, 0.27)
+    assert mine.spread.outside == 0
+
+
+def test_group_advantage(show):
+    page = show(GroupAdvantage())
+
+    def agrees():
+        redraw(page)
+        mine = state(page, GroupAdvantage)
+        assert fact(page, "mean") == f"{mine.mean:.3f}"
+        assert fact(page, "std") == f"{mine.std:.3f}"
+        assert fact(page, "sum") == "0"
+        shown = page.locator(".gspo-push-text").all_text_contents()
+        signs = {True: "▲ ", False: "▼ "}
+        assert [text.replace("−", "-") for text in shown] == [
+            "0" if a == 0 else f"{signs[a > 0]}{a:+.2f}" for a in mine.advantages
+        ]
+        return mine
+
+    agrees()
+    first = page.get_by_label("answer 1")
+    drag(page, first, (0.97, 0.5), (0.4, 0.5))
+    mine = agrees()
+    assert 0.3 < mine.rewards[0] < 0.5
+    first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert agrees().rewards == [0.01, 0, 0.5, 0]
+    page.get_by_label("std with n − 1").check()
+    assert agrees().ddof == 1
+    page.get_by_role("button", name="Add an answer").click()
+    assert len(agrees().rewards) == 5
+    page.get_by_role("button", name="all wrong").click()
+    assert agrees().advantages == [0, 0, 0, 0]
+    assert "dead group" in page.locator(".gspo-words").inner_text()
+
+
+MOVES = {
+    RatioClip: (0, (0.2, 0.5), (0.9, 0.5)),
+    OneAnswer: (0, (0.9, 0.4), (0.9, 0.1)),
+    LengthSpread: (1, (0.2, 0.5), (0.95, 0.5)),
+    GroupAdvantage: (0, (0.05, 0.5), (0.9, 0.5)),
+}
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+@pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
+def test_nothing_jumps_or_overflows(show, widget_class, width):
+    page = show(widget_class(), width=width)
+    index, start, end = MOVES[widget_class]
+    what = "input[type=range]" if widget_class is GroupAdvantage else "svg.gspo-plot"
+    size = "[document.documentElement.scrollWidth, document.querySelector('.gspo-w').offsetHeight]"
+    redraw(page)
+    before = page.evaluate(size)
+    assert before[0] == width
+    heights = set()
+    target = page.locator(what).nth(index)
+    for share in range(5):
+        at = [a + (b - a) * share / 4 for a, b in zip(start, end, strict=True)]
+        drag(page, target, start, at, steps=2)
+        redraw(page)
+        heights.add(tuple(page.evaluate(size)))
+    assert heights == {tuple(before)}
+
+
+@pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
+def test_every_control_has_a_name_and_keeps_its_keys(show, widget_class):
+    page = show(widget_class())
+    controls = page.locator("input, button")
+    assert controls.count() > 3
+    for control in controls.all():
+        assert control.get_attribute("data-lm-suppress-shortcuts") == "true"
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, button')]"
+        ".filter((node) => !(node.labels?.[0] ?? node).textContent.trim()).length"
+    )
+    assert unnamed == 0
+    assert page.locator("[aria-live=polite]").count() == 1
+    for plot in page.locator("svg.gspo-plot").all():
+        assert plot.get_attribute("aria-label")
+
+
+def test_dark_and_light_differ(show):
+    colour = "getComputedStyle(document.querySelector('.gspo-w')).color"
+    seen = {
+        scheme: show(RatioClip(), color_scheme=scheme).evaluate(colour)
+        for scheme in ("light", "dark")
+    }
+    assert seen["light"] != seen["dark"]
+
+
+FRAMES = """
+(chart) => new Promise((done) => {
+  const box = chart.getBoundingClientRect();
+  const times = [];
+  const move = (type, share) => chart.dispatchEvent(new PointerEvent(type, {
+    pointerId: 1, bubbles: true, button: 0,
+    clientX: box.left + box.width * (0.2 + 0.6 * share), clientY: box.top + box.height / 3 * share,
+  }));
+  chart.setPointerCapture = () => {};
+  chart.hasPointerCapture = () => true;
+  move("pointerdown", 0);
+  const step = (time) => {
+    times.push(time);
+    if (times.length > 90) return done(times);
+    move("pointermove", 0.5 + 0.5 * Math.sin(times.length / 8));
+    requestAnimationFrame(step);
+  };
+  requestAnimationFrame(step);
+})
+"""
+
+
+@pytest.mark.parametrize(
+    ("widget", "index"),
+    [(RatioClip(), 0), (OneAnswer([1.0] * 99 + [10.0]), 0), (LengthSpread(), 1)],
+    ids=["RatioClip", "OneAnswer of 100 tokens", "LengthSpread"],
+)
+def test_frames_while_dragging(show, record_property, widget, index):
+    page = show(widget)
+    times = page.locator("svg.gspo-plot").nth(index).evaluate(FRAMES)
+    frames = [b - a for a, b in pairwise(times)]
+    median = statistics.median(frames)
+    record_property("median_frame_ms", round(median, 2))
+    assert median < 25  # 60 frames a second are 16.7 ms; a busy machine gets some room

@@ -1,0 +1,45 @@
+// Runs math.js on the cases that the browser side implements; prints one JSON object {id: result}.
+// node reference.mjs MATH_JS VECTORS_JSON SPREADS_JSON
+import { readFileSync } from "node:fs";
+
+const text = (path) => readFileSync(path, "utf8");
+const [mathFile, vectorsFile, spreadsFile] = process.argv.slice(2);
+const math = await import(`data:text/javascript,${encodeURIComponent(text(mathFile))}`);
+
+const run = {
+  loss({ logp, logp_old, advantages, mask, config }) {
+    const range = { low: config.clip_low, high: config.clip_high };
+    const result = math[config.loss](logp, logp_old, advantages, mask, range);
+    return {
+      ...result,
+      token_ratio: math.tokenRatio(logp, logp_old, mask),
+      seq_ratio: math.sequenceRatio(logp, logp_old, mask),
+      seq_ratio_product: math.productRatio(logp, logp_old, mask),
+    };
+  },
+  advantages({ rewards, group_ids, config }) {
+    try {
+      return { advantages: math.groupAdvantages(rewards, group_ids, config) };
+    } catch (error) {
+      return { raises: error.message };
+    }
+  },
+  ratio({ log_ratio_const, length }) {
+    const row = (value) => [Array(length).fill(value)];
+    const answer = [row(log_ratio_const), row(0), row(1)];
+    return {
+      product: math.productRatio(...answer)[0],
+      geometric_mean: math.sequenceRatio(...answer)[0],
+    };
+  },
+};
+
+const results = {};
+for (const { id, inputs } of JSON.parse(text(vectorsFile))) {
+  results[id] = run[inputs.config.kind](inputs);
+}
+const spreads = JSON.parse(text(spreadsFile)).map(([sigma, length, low, high]) => {
+  const found = math.sequenceRatioSpread(sigma, length, low, high);
+  return { ...found, product: math.middle90(length * found.mean, Math.sqrt(length) * sigma) };
+});
+console.log(JSON.stringify({ results, spreads }));
