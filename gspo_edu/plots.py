@@ -1,0 +1,111 @@
+"""One look for every picture of the course: a colour and a line style per objective, alt texts.
+
+The colours are Okabe and Ito's, which readers with any common colour blindness tell apart; the
+line styles carry the same information without colour.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, GRID = "#57606A", "#E6E9ED"
+
+LABELS = {
+    "ppo": "PPO",
+    "ppo_dual_clip": "PPO, dual clip",
+    "grpo": "GRPO",
+    "dr_grpo": "Dr. GRPO",
+    "dapo": "DAPO",
+    "cispo": "CISPO",
+    "gspo": "GSPO",
+    "gspo_token": "GSPO-token",
+    "seq_unnormalised": "product, no root",
+    "gmpo": "GMPO",
+    "sapo": "SAPO",
+}
+COLOURS_AND_LINES = {
+    "ppo": (BLACK, ":"),
+    "ppo_dual_clip": (GREY, (0, (1, 3))),
+    "grpo": (VERMILION, "--"),
+    "dr_grpo": (ORANGE, "-."),
+    "dapo": (ORANGE, "--"),
+    "cispo": (PURPLE, "-"),
+    "gspo": (BLUE, "-"),
+    "gspo_token": (SKY, "--"),
+    "seq_unnormalised": (GREEN, "-."),
+    "gmpo": (GREEN, "-"),
+    "sapo": (PURPLE, ":"),
+}
+
+
+class LineStyle(TypedDict):
+    """Keyword arguments of ``Axes.plot``."""
+
+    color: str
+    linestyle: str | tuple[int, tuple[int, ...]]
+    label: str
+
+
+def objective_style(name: str) -> LineStyle:
+    """Colour, line style and label of an objective, the same in every picture.
+
+    Raises:
+        ValueError: if there is no such objective.
+    """
+    if name not in COLOURS_AND_LINES:
+        raise ValueError(f"name is {name!r}; expected one of {', '.join(COLOURS_AND_LINES)}.")
+    colour, line = COLOURS_AND_LINES[name]
+    return {"color": colour, "linestyle": line, "label": LABELS[name]}
+
+
+def new_figure(
+    columns: int = 1, rows: int = 1, *, width: float = 4.0, height: float = 3.0
+) -> tuple[Figure, list[Axes]]:
+    """A white figure of ``rows`` x ``columns`` plain panels, each of the given size in inches.
+
+    It does not go through pyplot, so that no notebook shows it twice and no display is needed.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), dpi=100, layout="constrained")
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color=GRID, linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.title.set_fontsize(10)
+        ax.xaxis.label.set_fontsize(9)
+        ax.yaxis.label.set_fontsize(9)
+        ax.tick_params(labelsize=8)
+    return figure, axes
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG, without a date in it, so that equal figures are equal files."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", metadata={"Software": None})
+    return data.getvalue()
+
+
+def show(figure: Figure, alt: str) -> None:
+    """Display the figure in a notebook, with a text for those who cannot see it.
+
+    Args:
+        figure: what to show.
+        alt: one or two sentences that say what the picture shows, not how it looks.
+
+    Raises:
+        ValueError: if ``alt`` is empty.
+    """
+    if not alt.strip():
+        raise ValueError("alt is empty; expected a sentence that says what the figure shows.")
+    from IPython.display import Image, display
+
+    display(Image(png(figure), format="png", alt=alt))  # type: ignore[no-untyped-call]
