@@ -1,11 +1,28 @@
 """Widgets to drag: they draw in the browser, and a cell reads what the reader chose.
 
-``RatioClip`` (ratio, range, slope), ``OneAnswer`` (token ratios of one answer), ``LengthSpread``
-(how far the sequence ratio spreads) and ``GroupAdvantage`` (rewards to advantages). Their numbers
-come from ``static/math.js``, which is tested against the same reference file as the Python code.
+Constructor arguments are the traits; the browser and Python both read and write them:
 
-Where no kernel runs the cell shows a picture of the widget's state. ``to_html`` makes one page that
-works from disk, and ``static_outputs`` prepares an executed notebook for storing.
+- ``RatioClip(objective="ppo", *, clip_low, clip_high, ratio, advantage)``: "ppo", "grpo" or "gspo";
+  read also ``surrogate``, ``slope``, ``clipped``, ``outside``. Lesson 02.
+- ``OneAnswer(ratios, *, token, grpo_low, grpo_high, gspo_low, gspo_high)``: token ratios of one
+  answer; read also ``product``, ``geometric_mean``, and the numbers of tokens
+  ``clipped("grpo" | "gspo", advantage)`` and ``outside("grpo" | "gspo")``. Lesson 03.
+- ``LengthSpread(*, sigma, length, clip_low, clip_high)``: read also ``spread`` (``mean``, ``std``,
+  ``below``, ``above``, ``outside``, ``product_90``). Lesson 05.
+- ``GroupAdvantage(rewards, *, ddof, normalize, low, high)``: read also ``mean``, ``std``,
+  ``advantages``. Lesson 00.
+
+Name the widget and end the cell with it (``clip = RatioClip()`` then ``clip``); a later cell prints
+``clip.ratio`` or ``clip.words()``, one sentence on the present state. Every default gives a good
+start, every argument is checked, and the same arguments always give the same picture and words.
+
+Tag a cell that shows a widget ``nbval-ignore-output``: the live view has a random model id. The
+output also holds a PNG and that sentence, for pages without a kernel (GitHub, nbconvert). Call
+``static_outputs(notebook)`` before a notebook is stored: it drops the live view from its outputs, so
+that the picture shows, not an empty box. ``to_html(widget)`` is one page that works from disk.
+
+The numbers come from ``static/math.js``, which is tested against the same reference file as the
+Python code.
 """
 
 try:
