@@ -23,6 +23,8 @@ from gspo_edu.runs import (
     run,
 )
 
+FEWEST_SEEDS = 5
+
 
 def folder_of(out: Path, config: TrainConfig) -> Path:
     """The run folder of one cell of the comparison."""
@@ -101,16 +103,23 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
         for second in names[i + 1 :]:
             both = sorted(gains[first].keys() & gains[second].keys())
             difference = [gains[second][seed] - gains[first][seed] for seed in both]
-            low, high = bootstrap_interval(difference)
-            verdict = "no clear difference" if low <= 0 <= high else "a difference"
             lines.append(
-                f"{second} minus {first}, same seeds: {mean_with_interval(difference)}: {verdict}"
+                f"{second} minus {first}, same seeds: {mean_with_interval(difference)}, above 0 "
+                f"on {sum(d > 0 for d in difference)}: {verdict(difference)}"
             )
     return "\n".join(lines)
 
 
+def verdict(differences: Sequence[float]) -> str:
+    """What paired differences allow to say."""
+    if len(differences) < FEWEST_SEEDS:
+        return f"too few seeds to tell (at least {FEWEST_SEEDS})"
+    low, high = bootstrap_interval(differences)
+    return "no clear difference" if low <= 0 <= high else "a difference"
+
+
 def mean_with_interval(values: Sequence[float]) -> str:
-    """``+0.281 (95% interval +0.262 to +0.299, 5 seeds)``."""
+    """``+0.281 (95% bootstrap interval +0.262 to +0.299, 5 seeds)``."""
     low, high = bootstrap_interval(values)
     return (
         f"{np.mean(values):+.3f} (95% bootstrap interval {low:+.3f} to {high:+.3f}, "

@@ -30,7 +30,8 @@ LABELS = {
     "gmpo": "GMPO",
     "sapo": "SAPO",
 }
-COLOURS_AND_LINES = {
+Line = str | tuple[int, tuple[int, ...]]
+COLOURS_AND_LINES: dict[str, tuple[str, Line]] = {
     "ppo": (BLACK, ":"),
     "ppo_dual_clip": (GREY, (0, (1, 3))),
     "grpo": (VERMILION, "--"),
@@ -49,7 +50,7 @@ class LineStyle(TypedDict):
     """Keyword arguments of ``Axes.plot``."""
 
     color: str
-    linestyle: str | tuple[int, tuple[int, ...]]
+    linestyle: Line
     label: str
 
 
@@ -80,7 +81,6 @@ def new_figure(
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color=GRID, linewidth=0.8)
         ax.set_axisbelow(True)
-        ax.title.set_fontsize(10)
         ax.xaxis.label.set_fontsize(9)
         ax.yaxis.label.set_fontsize(9)
         ax.tick_params(labelsize=8)
