@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import errno
+import json
 import signal
 import sys
 import types
@@ -126,7 +127,7 @@ def config_of(args: argparse.Namespace, **forced: Any) -> TrainConfig:
 def train(args: argparse.Namespace) -> None:
     """Run ``gspo-edu train``."""
     from gspo_edu.progress import TrainingBar, cold_start_bar
-    from gspo_edu.runs import RunFolderError, prepare_folder, read_config, run
+    from gspo_edu.runs import prepare_folder, read_config, run
 
     if args.resume is not None:
         settings = {f.name for f in dataclasses.fields(TrainConfig)} & set(vars(args))
@@ -141,7 +142,7 @@ def train(args: argparse.Namespace) -> None:
         folder = args.out or Path("runs") / f"{config.objective}-seed{config.seed}"
         try:
             prepare_folder(folder, config, overwrite=args.overwrite)
-        except RunFolderError as error:
+        except ValueError as error:
             raise UsageError(str(error)) from None
     try:
         with TrainingBar(config) as bar:
@@ -167,6 +168,9 @@ def compare(args: argparse.Namespace) -> None:
 
     if args.seeds < 1:
         raise UsageError(f"--seeds is {args.seeds}; expected 1 or more.")
+    twice = [name for name in args.objectives if args.objectives.count(name) > 1]
+    if twice:
+        raise UsageError(f"--objectives names {twice[0]} twice.")
     base = config_of(args)
     configs = [
         config_of(args, objective=objective, seed=base.seed + offset)
@@ -188,7 +192,8 @@ def print_config(args: argparse.Namespace) -> None:
         value = getattr(config, field.name)
         shown = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
         if shown is None:
-            shown = f'"{value}"' if isinstance(value, str) else repr(value)
+            # JSON's strings are TOML's basic strings.
+            shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
         line = f"{field.name} = {shown}" if value is not None else f"# {field.name} = none"
         print(f"{line:<32} # {field.metadata['help']}")
 

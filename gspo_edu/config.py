@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import tomllib
 import types
 import typing
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,11 @@ PRESETS = Path(__file__).parent / "presets"
 
 POSITIVE = {
     *("prompts", "mini_batches", "epochs", "temperature", "lr", "max_grad_norm", "eval_prompts"),
-    *("layers", "width", "heads", "experts", "top_k", "expert_width", "threads"),
+    *("layers", "width", "heads", "experts", "top_k", "expert_width", "threads", "drift_probe"),
+}
+NOT_NEGATIVE = {
+    *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
+    *("cold_start_steps", "eval_every"),
 }
 
 
@@ -91,16 +97,21 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             check_type(name, value, TYPES[name])
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} is {value}; expected a finite number.")
             if name in POSITIVE and value is not None and value <= 0 and (name, value) != ("lr", 0):
                 raise ValueError(f"{name} is {value}; expected more than 0.")
-        for name in ("rollouts", "weight_decay", "beta", "balance", "cold_start_steps", "ddof"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more.")
+            if name in NOT_NEGATIVE and value < 0:
+                raise ValueError(f"{name} is {value}; expected 0 or more.")
+        if self.seed >= 2**63 - 1:
+            raise ValueError(f"seed is {self.seed}; expected less than 2**63 - 1.")
         if self.group_size < 2:
             raise ValueError(
                 f"group_size is {self.group_size}; expected 2 or more, since the group is the "
                 "baseline."
             )
+        if self.ddof >= self.group_size:
+            raise ValueError(f"ddof is {self.ddof}; expected less than group_size.")
         if self.mini_batches > self.prompts * self.group_size:
             raise ValueError(
                 f"mini_batches is {self.mini_batches}; expected at most prompts * group_size = "
@@ -111,7 +122,11 @@ class TrainConfig:
         self.check_objective()
 
     def check_objective(self) -> None:
-        """Refuse an unknown objective and settings that it does not have."""
+        """Refuse an unknown objective, settings that it does not have, and unusable values."""
+        import torch
+
+        from gspo_edu.objectives import OBJECTIVES
+
         names = objective_settings()
         if self.objective not in names:
             raise ValueError(
@@ -124,6 +139,13 @@ class TrainConfig:
                     f"{name} is {given}, but {self.objective} has no such setting; "
                     f"it has {', '.join(names[self.objective]) or 'none'}."
                 )
+        # One token is enough for the objective to refuse its settings.
+        token, settings = torch.zeros(1, 1), self.given_objective_settings()
+        if self.objective == "dr_grpo":
+            settings["max_len"] = 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            OBJECTIVES[self.objective](token, token, token, token + 1, **settings)
 
     def given_objective_settings(self) -> dict[str, float]:
         """The objective's own settings that differ from its defaults."""

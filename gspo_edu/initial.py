@@ -15,6 +15,7 @@ from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.tasks import Task, make_task, task_size
 from gspo_edu.tasks.base import VOCAB_SIZE
+from gspo_edu.trainer import torch_device
 
 SHAPE = {
     "layers": "num_layers",
@@ -41,6 +42,21 @@ def given_shape(config: TrainConfig) -> dict[str, Any]:
             raise ValueError(f"width is {width}; expected a multiple of heads, which is {heads}.")
         given["head_dim"] = width // heads
     return given
+
+
+def check_start(config: TrainConfig) -> None:
+    """Refuse a config from which no run can start, before anything is written.
+
+    Raises:
+        ValueError: if task, shape, starting policy or device do not fit or are not there.
+    """
+    task = make_task(config.task, config.task_size)
+    shape = given_shape(config)
+    torch_device(config.device)
+    if config.init in ("auto", "cold"):
+        ModelConfig(VOCAB_SIZE, **shape)
+    else:
+        policy_from_file(Path(config.init), config, task, shape)
 
 
 def initial_policy(

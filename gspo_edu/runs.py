@@ -30,7 +30,7 @@ from gspo_edu.checkpoint import (
     write_atomically,
 )
 from gspo_edu.config import TrainConfig, config_from_mapping
-from gspo_edu.initial import Watch, initial_policy
+from gspo_edu.initial import Watch, check_start, initial_policy
 from gspo_edu.tasks import make_task
 from gspo_edu.trainer import Record, Trainer
 
@@ -46,13 +46,20 @@ def prepare_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> Non
     """Make ``folder`` ready for a new run and write its config.
 
     Raises:
-        RunFolderError: if it holds a run and ``overwrite`` is false, or other files.
+        RunFolderError: if it holds a run and ``overwrite`` is false, or other files but no run.
+        ValueError: if no run can start from ``config``.
     """
-    if (folder / CONFIG).exists() and not overwrite:
+    if (folder / CONFIG).exists():
+        if not overwrite:
+            raise RunFolderError(
+                f"{folder} already holds a run. Go on with it by --resume {folder}, replace it "
+                "with --overwrite, or choose another --out."
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
         raise RunFolderError(
-            f"{folder} already holds a run. Go on with it by --resume {folder}, replace it with "
-            "--overwrite, or choose another --out."
+            f"{folder} holds files, but no run. Choose a new or empty folder for --out."
         )
+    check_start(config)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (CHECKPOINT, METRICS, TIMINGS, INIT, POLICY, SUMMARY, "figure.png"):
         (folder / name).unlink(missing_ok=True)
@@ -72,6 +79,8 @@ def read_config(folder: Path) -> TrainConfig:
         raise RunFolderError(f"{folder} holds no run: {path.name} is missing.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path} is damaged ({error}).") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path} is damaged (it holds no settings).")
     return config_from_mapping(values, str(path))
 
 
@@ -142,7 +151,7 @@ def trainer_of(folder: Path, config: TrainConfig, watch: Watch) -> Trainer:
     if (folder / CHECKPOINT).exists():
         try:
             trainer.load_state(*load_tensors(folder / CHECKPOINT))
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"checkpoint {folder / CHECKPOINT} does not fit this run ({error}). Start it anew "
                 "with --overwrite."
@@ -165,11 +174,18 @@ def cut_back(folder: Path, trainer: Trainer) -> list[Record]:
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The records of a JSON-lines file; a torn last line, as a crash leaves it, is left out."""
+    """The records of a JSON-lines file; a torn last line, as a crash leaves it, is left out.
+
+    Raises:
+        RunFolderError: if any other line is not JSON.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}).") from None
 
 
 def append_lines(path: Path, records: list[Record]) -> None:

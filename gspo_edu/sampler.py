@@ -43,7 +43,7 @@ def sampled_rollout(
         Rollout of P * G answers, in which an answer that hit the length limit is not ``finished``.
 
     Raises:
-        ValueError: if the temperature is not positive.
+        ValueError: if the temperature is not positive, or the policy's logits are not finite.
     """
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; expected a positive number such as 1.")
@@ -62,6 +62,10 @@ def sampled_rollout(
     for position in range(limit):
         step = model(current[:, None], cache=cache)
         log_probs = (step.logits[:, 0] / temperature).log_softmax(dim=-1)
+        if not torch.isfinite(log_probs).all():
+            raise ValueError(
+                "the policy's log-probs are not finite: training has diverged. Use a lower lr."
+            )
         current = log_probs.exp().multinomial(1, generator=generator)[:, 0]
         tokens[alive, position] = current
         logp[alive, position] = log_probs.gather(1, current[:, None])[:, 0]

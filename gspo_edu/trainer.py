@@ -6,7 +6,9 @@ here is what the GRPO and GSPO papers need, in the order in which an answer meet
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,7 +45,7 @@ class Trainer:
         self.config, self.task = config, task
         self.device = torch_device(config.device)
         self.model = model.to(self.device)
-        self.reference = {name: w.detach().clone() for name, w in self.model.named_parameters()}
+        self.reference = copy.deepcopy(self.model).requires_grad_(False)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -149,32 +151,28 @@ class Trainer:
         }
         if live is not None and batch.routes is not None:
             found["drift_per_rollout"] = drift(live, batch.routes.answer)
-            found["drift_per_update"] = self.drift_of_update(batch, live)
+            found["drift_per_update"] = self.drift_of_update(replace(batch, routes=replay), live)
         return {name: plain(value) for name, value in found.items()}
 
     @torch.no_grad()
     def drift_of_update(self, batch: Rollout, before: Tensor) -> Tensor:
-        """Drift of the live routes that the update just made caused, on a few of its answers."""
+        """Drift of the live routes that the update just made caused, on a few of its answers.
+
+        ``batch.routes`` is what the update replayed, so that only the weights differ.
+        """
         rows = torch.arange(min(self.config.drift_probe, len(batch)), device=self.device)
         probe = batch.rows(rows)
-        after = answer_log_probs(self.model, probe, temperature=self.config.temperature)
-        assert after.routes is not None
-        return drift(after.routes.answer, before[rows])
+        score = answer_log_probs(
+            self.model, probe, temperature=self.config.temperature, replay=probe.routes
+        )
+        after = live_routes(score.routes, score.router_logits, probe.routes)
+        assert after is not None
+        return drift(after, before[rows])
 
     @torch.no_grad()
     def reference_log_probs(self, batch: Rollout) -> Tensor:
         """(B, T) log-probs under the initial policy, whose routes are its own."""
-        trained = {name: w.detach().clone() for name, w in self.model.named_parameters()}
-        self.load_weights(self.reference)
-        logp = answer_log_probs(self.model, batch, temperature=self.config.temperature).logp
-        self.load_weights(trained)
-        return logp
-
-    @torch.no_grad()
-    def load_weights(self, weights: dict[str, Tensor]) -> None:
-        """Copy ``weights`` into the model."""
-        for name, weight in self.model.named_parameters():
-            weight.copy_(weights[name])
+        return answer_log_probs(self.reference, batch, temperature=self.config.temperature).logp
 
     def state(self) -> tuple[dict[str, Tensor], Record]:
         """Everything that decides how training goes on: tensors, and numbers for JSON."""
@@ -191,7 +189,8 @@ class Trainer:
         Raises:
             KeyError, RuntimeError: if the state is of another model.
         """
-        self.load_weights({name: tensors[f"model.{name}"] for name in self.reference})
+        names = [name for name, _ in self.model.named_parameters()]
+        self.model.load_state_dict({name: tensors[f"model.{name}"] for name in names})
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             if name.startswith("optimizer."):

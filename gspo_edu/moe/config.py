@@ -20,6 +20,7 @@ class ModelConfig:
         norm_topk_prob: gates of the chosen experts sum to 1.
         dense: one feed-forward block of ``top_k * expert_width`` instead of experts: the dense
             twin with the same active width and no router.
+        mlp_only_layers: numbers of layers that have such a block although the others are routed.
         rope_theta, rms_eps: constants of RoPE and RMSNorm.
 
     Raises:
@@ -36,10 +37,13 @@ class ModelConfig:
     expert_width: int = 48
     norm_topk_prob: bool = True
     dense: bool = False
+    mlp_only_layers: tuple[int, ...] = ()
     rope_theta: float = 10_000.0
     rms_eps: float = 1e-6
 
     def __post_init__(self) -> None:
+        # JSON has lists only, and equal configs must compare equal.
+        object.__setattr__(self, "mlp_only_layers", tuple(self.mlp_only_layers))
         for name in ("vocab_size", "num_layers", "width", "num_heads", "head_dim", "expert_width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more.")
@@ -58,4 +62,5 @@ class ModelConfig:
     @property
     def routed_layers(self) -> tuple[int, ...]:
         """Numbers of the layers that have a router."""
-        return () if self.dense else tuple(range(self.num_layers))
+        layers = () if self.dense else range(self.num_layers)
+        return tuple(layer for layer in layers if layer not in self.mlp_only_layers)

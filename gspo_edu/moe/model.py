@@ -19,7 +19,7 @@ class ForwardResult:
 
     Attributes:
         logits: (B, T, V), of the token that follows each position.
-        routes: (B, T, N, K) int16 experts; N = 0 for dense models.
+        routes: (B, T, N, K) int16 experts of the N routed layers; N = 0 for dense models.
         router_logits: (B, T, N, E).
         key_values: per layer, keys and values (B, H, T, head_dim) of these tokens.
     """
@@ -38,8 +38,9 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(config.width, eps=config.rms_eps)
         self.attention = Attention(config, layer)
         self.ffn_norm = nn.RMSNorm(config.width, eps=config.rms_eps)
-        self.dense = DenseBlock(config) if config.dense else None
-        self.moe = None if config.dense else MixtureOfExperts(config)
+        routed = layer in config.routed_layers
+        self.dense = None if routed else DenseBlock(config)
+        self.moe = MixtureOfExperts(config) if routed else None
 
     def forward(
         self,
@@ -115,7 +116,7 @@ class TinyMoE(nn.Module):
             prefix: ``key_values`` of a pass over the prompts (P rows).
             group: (B,) the prefix row that each row of ``tokens`` continues; needed with prefix.
             cache: generation instead: T = 1, and the cache grows by these tokens.
-            replay: (B, T, N, K) experts to use; -1 means choose live.
+            replay: (B, T, N, K) experts to use in the N routed layers; -1 means choose live.
         """
         rows, width = tokens.shape
         start = cache.length if cache else (prefix[0][0].shape[2] if prefix else 0)
@@ -131,7 +132,9 @@ class TinyMoE(nn.Module):
             before = None
             if prefix is not None:
                 before = (prefix[layer][0][group], prefix[layer][1][group])
-            fixed = None if replay is None or config.dense else replay[:, :, layer]
+            fixed = None
+            if replay is not None and layer in config.routed_layers:
+                fixed = replay[:, :, config.routed_layers.index(layer)]
             x, key_value, routing = block(x, angles, visible, before, cache, fixed)
             key_values.append(key_value)
             if routing is not None:

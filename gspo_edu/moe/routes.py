@@ -44,7 +44,8 @@ class RouteTrace:
         """Make sure that this trace can be replayed by a model of ``config`` on these answers.
 
         A trace may lack the last position of every row, as engines that never run the last sampled
-        token record it; that position is then chosen live (all -1).
+        token record it: T - 1 positions, or -1 at an answer's last token. Those experts are then
+        chosen live. A trace that lacks more is refused.
 
         Args:
             config: the model that will replay.
@@ -76,24 +77,37 @@ class RouteTrace:
                 f"routes cover {answer.shape[1]} positions; expected {width}, or {width - 1} if "
                 "the engine did not run the last token."
             )
-        inside = mask.bool()[..., None, None].expand_as(answer)
-        answer = answer.where(inside, -1)
-        if (answer >= config.num_experts).any():
-            row, position, layer, _ = (answer >= config.num_experts).nonzero()[0].tolist()
+        inside = mask.bool()
+        answer = answer.where(inside[..., None, None], -1)
+        self.check_experts("prompt", self.prompt, config.num_experts)
+        self.check_experts("answer", answer, config.num_experts)
+        not_last = inside & (inside.flip(1).cumsum(dim=1).flip(1) > 1)
+        holes = (answer < 0).any(dim=-1) & not_last[..., None]
+        if holes.any():
+            row, position, layer = holes.nonzero()[0].tolist()
             raise ValueError(
-                f"routes name expert {int(answer[row, position, layer].max())} at answer {row}, "
-                f"position {position}, layer {self.layers[layer]}; the model has "
-                f"{config.num_experts} experts, 0 to {config.num_experts - 1}."
-            )
-        ordered = answer.sort(dim=-1).values
-        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
-        if twice.any():
-            row, position, layer, _ = twice.nonzero()[0].tolist()
-            raise ValueError(
-                f"routes name an expert twice at answer {row}, position {position}, layer "
-                f"{self.layers[layer]}: {answer[row, position, layer].tolist()}."
+                f"routes name no expert at answer {row}, position {position}, layer "
+                f"{self.layers[layer]}; only an answer's last token may lack its experts."
             )
         return replace(self, answer=answer)
+
+    def check_experts(self, what: str, routes: Tensor, num_experts: int) -> None:
+        """Raise ValueError if ``routes`` (rows, T, N, K) name an unknown expert, or one twice."""
+        ordered = routes.sort(dim=-1).values
+        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+        partly = (ordered[..., 0] < 0) & (ordered[..., -1] >= 0)
+        faults = {
+            f"an expert outside 0 to {num_experts - 1}": (ordered[..., -1] >= num_experts),
+            "an expert twice": twice.any(dim=-1),
+            "fewer experts than the model uses": partly,
+        }
+        for fault, where in faults.items():
+            if where.any():
+                row, position, layer = where.nonzero()[0].tolist()
+                raise ValueError(
+                    f"routes name {fault} at {what} {row}, position {position}, layer "
+                    f"{self.layers[layer]}: {routes[row, position, layer].tolist()}."
+                )
 
 
 def replay_gates(logits: Tensor, experts: Tensor, *, normalize: bool = True) -> Tensor:

@@ -110,5 +110,5 @@ class ClockWalk:
         allowed = body & (step[..., None] == prompts[:, None, 2:4]).any(dim=-1)
         allowed &= (tokens < HOURS) & (before < HOURS)
         share = allowed.sum(dim=1) / body.sum(dim=1).clamp(min=1)
-        at_goal = ((tokens == END) & (before == prompts[:, 1:2])).any(dim=1)
+        at_goal = (mask & (tokens == END) & (before == prompts[:, 1:2])).any(dim=1)
         return (share * torch.where(at_goal, 1.0, 0.5)).where(finished, 0.0)
