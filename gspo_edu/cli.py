@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import errno
 import json
+import os
 import signal
 import sys
 import types
@@ -218,6 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"gspo-edu: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # `gspo-edu config | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         reason = {
             errno.ENOSPC: "the disk is full; free some space",

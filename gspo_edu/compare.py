@@ -11,9 +11,13 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from tqdm.auto import tqdm
 
+from gspo_edu.checkpoint import write_atomically
 from gspo_edu.config import TrainConfig
 from gspo_edu.intervals import bootstrap_interval
+from gspo_edu.progress import cold_start_bar
 from gspo_edu.runs import (
+    CONFIG,
+    INIT,
     METRICS,
     SUMMARY,
     RunFolderError,
@@ -21,6 +25,7 @@ from gspo_edu.runs import (
     read_config,
     read_lines,
     run,
+    trainer_of,
 )
 
 FEWEST_SEEDS = 5
@@ -31,22 +36,34 @@ def folder_of(out: Path, config: TrainConfig) -> Path:
     return out / f"{config.objective}-seed{config.seed}"
 
 
-def finished_run(folder: Path, config: TrainConfig) -> dict[str, Any]:
-    """The summary of the run in ``folder``, after starting it or going on with it as needed.
+def claim_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> None:
+    """Make ``folder`` that of this run, unless it is already.
 
     Raises:
         RunFolderError: if the folder holds a run with other settings.
     """
-    if (folder / "config.json").exists():
-        if read_config(folder) != config:
-            raise RunFolderError(
-                f"{folder} holds a run with other settings; use --overwrite or another --out."
-            )
-        if (folder / SUMMARY).exists():
-            return summary_of(folder)
-    else:
-        prepare_folder(folder, config, overwrite=False)
-    run(folder, config)
+    if overwrite or not (folder / CONFIG).exists():
+        prepare_folder(folder, config, overwrite=overwrite)
+    elif read_config(folder) != config:
+        raise RunFolderError(
+            f"{folder} holds a run with other settings; use --overwrite or another --out."
+        )
+
+
+def share_start(cells: Sequence[tuple[Path, TrainConfig]]) -> None:
+    """Give every run the same policy to start from; a cold start is made once, not once a run."""
+    (first, config), *others = cells
+    if not (first / INIT).exists():
+        trainer_of(first, config, cold_start_bar)
+    for folder, _ in others:
+        if not (folder / INIT).exists():
+            write_atomically(folder / INIT, (first / INIT).read_bytes())
+
+
+def finished_run(folder: Path, config: TrainConfig) -> dict[str, Any]:
+    """The summary of the run in ``folder``, after going on with it as needed."""
+    if not (folder / SUMMARY).exists():
+        run(folder, config)
     return summary_of(folder)
 
 
@@ -67,14 +84,17 @@ def run_all(
 
     Args:
         out: each run gets a folder in here.
-        configs: the runs.
+        configs: the runs, which differ in objective and seed alone.
         jobs: processes at once; None takes one per core.
         overwrite: start all runs anew.
+
+    Raises:
+        RunFolderError: if a run's folder holds a run with other settings.
     """
-    if overwrite:
-        for config in configs:
-            prepare_folder(folder_of(out, config), config, overwrite=True)
     cells = [(folder_of(out, config), config) for config in configs]
+    for folder, config in cells:
+        claim_folder(folder, config, overwrite=overwrite)
+    share_start(cells)
     parallel = Parallel(n_jobs=jobs or cpu_count(), return_as="generator")
     done = parallel(delayed(finished_run)(folder, config) for folder, config in cells)
     return list(tqdm(done, total=len(cells), desc="runs", unit="run"))
