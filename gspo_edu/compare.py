@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"{s['objective']:<16} {s['seed']:>4} {s['held_out_reward_before']:>7.3f} "
             f"{s['held_out_reward_after']:>7.3f} {gain:>+7.3f} {s['held_out_exact_after']:>7.1%} "
-            f"{s['clip_fraction_seq']:>8.4f} {s['drift_per_update']:>13.2%}"
+            f"{s['clip_fraction_seq']:>8.4f} {drift_in_words(s['drift_per_update']):>13}"
         )
     lines.append("")
     for objective, by_seed in gains.items():
@@ -130,6 +131,11 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def drift_in_words(drift: float) -> str:
+    """A dense model has no experts that could change."""
+    return "no experts" if math.isnan(drift) else f"{drift:.2%}"
+
+
 def verdict(differences: Sequence[float]) -> str:
     """What paired differences allow to say."""
     if len(differences) < FEWEST_SEEDS:
@@ -140,6 +146,8 @@ def verdict(differences: Sequence[float]) -> str:
 
 def mean_with_interval(values: Sequence[float]) -> str:
     """``+0.281 (95% bootstrap interval +0.262 to +0.299, 5 seeds)``."""
+    if len(values) == 1:
+        return f"{values[0]:+.3f} (one seed)"
     low, high = bootstrap_interval(values)
     return (
         f"{np.mean(values):+.3f} (95% bootstrap interval {low:+.3f} to {high:+.3f}, "
