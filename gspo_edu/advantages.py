@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from gspo_edu.ratios import at_least_float32
+
 
 def group_advantages(
-    rewards: Tensor | Sequence[float],
+    rewards: Tensor | Sequence[float | None],
     group_ids: Tensor | Sequence[int],
     *,
     normalize: bool = True,
@@ -23,20 +26,26 @@ def group_advantages(
     Dr. GRPO (arXiv 2503.20783) normalize=False.
 
     Args:
-        rewards: (B,) finite numbers.
+        rewards: (B,) finite numbers; the arithmetic is in float32 or better.
         group_ids: (B,) integers; equal ids mark answers to one prompt.
         normalize: divide by the group's standard deviation.
         ddof: 0 divides the squared deviations by n, 1 by n - 1.
-        eps: added to the standard deviation.
+        eps: added to the standard deviation, 0 or more.
 
     Returns:
         (B,) float; exactly 0 for a group whose rewards are all equal.
 
     Raises:
-        ValueError: if shapes differ, a reward is not finite, or a group has one answer.
+        ValueError: if shapes differ, a reward is missing or not finite, a group has one answer, or
+            ``ddof`` or ``eps`` is none of the above.
     """
+    if ddof not in (0, 1) or not eps >= 0:
+        raise ValueError(f"ddof is {ddof} and eps is {eps}; expected ddof 0 or 1 and eps >= 0.")
+    if not isinstance(rewards, Tensor):
+        rewards = [math.nan if reward is None else reward for reward in rewards]
     reward = torch.as_tensor(rewards)
     reward = reward if reward.is_floating_point() else reward.to(torch.get_default_dtype())
+    reward = at_least_float32(reward)
     ids = torch.as_tensor(group_ids, device=reward.device)
     if reward.dim() != 1 or ids.shape != reward.shape:
         raise ValueError(
@@ -65,7 +74,9 @@ def group_advantages(
     return torch.where(centred == 0, 0.0, centred / std.where(std > 0, 1.0))
 
 
-def leave_one_out(rewards: Tensor | Sequence[float], group_ids: Tensor | Sequence[int]) -> Tensor:
+def leave_one_out(
+    rewards: Tensor | Sequence[float | None], group_ids: Tensor | Sequence[int]
+) -> Tensor:
     """reward - mean reward of the other answers to the prompt, (B,) (RLOO, arXiv 2402.14740).
 
     Raises:
@@ -82,7 +93,7 @@ def check_rewards(rewards: Tensor, group_ids: Tensor) -> None:
     """Refuse rewards that a broken verifier returned.
 
     Raises:
-        ValueError: naming the first prompt and answer whose reward is NaN or infinite.
+        ValueError: naming the first prompt and answer whose reward is NaN (or missing) or infinite.
     """
     broken = (~torch.isfinite(rewards)).nonzero()
     if len(broken):

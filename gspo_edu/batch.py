@@ -60,10 +60,11 @@ class Rollout:
                     f"Rollout.{name} has shape {given}; expected {shape}, "
                     f"because tokens has shape {(rows, width)}."
                 )
-        if rows and int(self.group.max()) >= len(self.prompts):
+        known = (self.group >= 0) & (self.group < len(self.prompts))
+        if not known.all():
             raise ValueError(
-                f"Rollout.group names prompt {int(self.group.max())}, "
-                f"but there are only {len(self.prompts)} prompts."
+                f"Rollout.group names prompt {int(self.group[~known][0])}; "
+                f"expected 0 to {len(self.prompts) - 1}, the rows of prompts."
             )
 
     def __len__(self) -> int:

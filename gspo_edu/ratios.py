@@ -17,18 +17,34 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def checked_mask(mask: Tensor, **log_probs: Tensor) -> Tensor:
+    """``mask`` (B, T) as bool, after checking that the log-probs have its shape.
+
+    Raises:
+        ValueError: if a shape differs, or the mask holds anything but 0 and 1 (true and false).
+    """
+    shapes = {name: tuple(given.shape) for name, given in log_probs.items()}
+    shapes["mask"] = tuple(mask.shape)
+    if mask.dim() != 2 or len(set(shapes.values())) > 1:
+        given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"Log-probs and mask must have one shape (B, T); given {given}.")
+    inside = mask.bool()
+    if (inside != mask).any():
+        odd = mask[inside != mask][0].item()
+        raise ValueError(
+            f"mask holds {odd:g}; expected 1 (or true) on response tokens and 0 (or false) "
+            "elsewhere. It is not an additive mask."
+        )
+    return inside
+
+
 def token_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     """log r_t = log pi(y_t) - log pi_old(y_t), (B, T); 0 outside the mask, whatever lies there.
 
     Raises:
-        ValueError: if the three shapes differ.
+        ValueError: as ``checked_mask``.
     """
-    if not logp.shape == logp_old.shape == mask.shape:
-        raise ValueError(
-            "logp, logp_old and mask must have one shape (B, T); given "
-            f"{tuple(logp.shape)}, {tuple(logp_old.shape)} and {tuple(mask.shape)}."
-        )
-    inside = mask.bool()
+    inside = checked_mask(mask, logp=logp, logp_old=logp_old)
     # Selecting before subtracting keeps NaN in padding out of the value and of the gradient.
     new = at_least_float32(logp).where(inside, 0.0)
     old = at_least_float32(logp_old).where(inside, 0.0)
@@ -51,6 +67,11 @@ def sequence_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     return sequence_log_ratio(logp, logp_old, mask).exp()
 
 
+def product_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """Sum of log r_t over the answer's tokens, (B,); 0 for an answer without tokens."""
+    return token_log_ratio(logp, logp_old, mask).sum(dim=1)
+
+
 def product_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     """pi(y) / pi_old(y), (B,): the importance ratio of the whole answer, without the root."""
-    return token_log_ratio(logp, logp_old, mask).sum(dim=1).exp()
+    return product_log_ratio(logp, logp_old, mask).exp()

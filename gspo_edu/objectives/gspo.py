@@ -15,7 +15,15 @@ from gspo_edu.objectives.surrogate import (
     clipped_surrogate,
     mean_per_answer,
 )
-from gspo_edu.ratios import at_least_float32, product_ratio, sequence_ratio, token_log_ratio
+from gspo_edu.ratios import (
+    at_least_float32,
+    product_log_ratio,
+    sequence_ratio,
+    token_log_ratio,
+)
+
+# Far above every clip range, and exp() of it is far below float32's largest number.
+LARGEST_LOG_RATIO = 80.0
 
 
 def gspo(
@@ -90,8 +98,11 @@ def seq_unnormalised(
     given = checked_inputs(
         logp, logp_old, advantages, mask, mean_per_answer, level="answer", **common
     )
-    ratio = product_ratio(logp, logp_old, mask).unsqueeze(1)
+    log_ratio = product_log_ratio(logp, logp_old, mask).unsqueeze(1)
     advantage = given.answer_advantage
+    # Where A >= 0, min() looks no further than the upper bound, but exp() of a long answer can
+    # overflow there, and infinity times a gradient of 0 is NaN.
+    ratio = log_ratio.where(advantage < 0, log_ratio.clamp(max=LARGEST_LOG_RATIO)).exp()
     surrogate, clipped, outside = clipped_surrogate(ratio, advantage, clip_low, clip_high)
     lengths = given.mask.sum(dim=1, keepdim=True)
     weight = (ratio * advantage * lengths).where(~clipped, 0.0)
@@ -119,11 +130,11 @@ def warn_if_range_cannot_bind(
 
     A range of 0.2 clips tokens, but the geometric mean over an answer hardly ever gets there.
     """
-    if min(clip_low, clip_high) < 0.05:
-        return
     inside = mask.bool()
+    if min(clip_low, clip_high) < 0.05 or not inside.any():
+        return
     sigma = float(token_log_ratio(logp.detach(), logp_old, mask)[inside].std(correction=0))
-    shortest = inside.sum(dim=1)[inside.any(dim=1)].min() if inside.any() else 0
+    shortest = inside.sum(dim=1)[inside.any(dim=1)].min()
     binds = length_at_which_range_binds(sigma, clip_low, clip_high)
     if sigma > 0 and binds < int(shortest):
         warnings.warn(

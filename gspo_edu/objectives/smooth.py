@@ -30,7 +30,14 @@ def gmpo(
 
     Source: arXiv 2507.20673, eq. 4; range exp(+-0.4). Where A > 0 only the upper bound acts, where
     A < 0 only the lower. ``geo_mean_ratio`` (B,) is the clipped geometric mean.
+
+    Raises:
+        ValueError: if a bound is negative.
     """
+    if not (log_clip_low >= 0 and log_clip_high >= 0):
+        raise ValueError(
+            f"log_clip_low, log_clip_high are {log_clip_low}, {log_clip_high}; expected 0 or more."
+        )
     given = checked_inputs(
         logp, logp_old, advantages, mask, mean_per_answer, level="answer", **common
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gspo_edu.metrics import clip_metrics, k3, token_weighted_mean
 from gspo_edu.objectives.corrections import correction_weight
-from gspo_edu.ratios import at_least_float32
+from gspo_edu.ratios import at_least_float32, checked_mask
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,24 @@ def checked_inputs(
     factor per answer as well.
 
     Raises:
-        ValueError: if a shape does not fit, or a setting lacks the log-probs it needs.
+        ValueError: if a shape or the mask does not fit, the denominator is no count, or a setting
+            lacks the log-probs it needs.
     """
+    log_probs = {"logp": logp, "logp_old": logp_old}
+    optional = {"logp_ref": logp_ref, "logp_rollout": logp_rollout}
+    log_probs |= {name: given for name, given in optional.items() if given is not None}
+    inside = checked_mask(mask, **log_probs)
     rows, width = logp.shape
-    inside = mask.bool()
     given = at_least_float32(advantages)
     if given.shape not in {(rows,), (rows, 1), (rows, width)}:
         raise ValueError(
             f"advantages has shape {tuple(given.shape)}; expected ({rows},), ({rows}, 1) "
             f"or ({rows}, {width}), because logp has shape {(rows, width)}."
+        )
+    if denominator is not None and not (denominator == 0 or denominator >= 1):
+        raise ValueError(
+            f"denominator is {denominator}; expected the number of answers (or of tokens) of the "
+            "whole mini-batch."
         )
     if beta and logp_ref is None:
         raise ValueError(f"beta is {beta}, so logp_ref (B, T) is needed; given None.")
