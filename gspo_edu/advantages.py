@@ -85,7 +85,8 @@ def leave_one_out(
     centred = group_advantages(rewards, group_ids, normalize=False)
     ids = torch.as_tensor(group_ids, device=centred.device)
     _, group, size = torch.unique(ids, return_inverse=True, return_counts=True)
-    others: Tensor = (size / (size - 1)).to(centred.dtype)[group]
+    size = size.to(centred.dtype)
+    others: Tensor = (size / (size - 1))[group]
     return centred * others
 
 

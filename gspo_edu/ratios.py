@@ -56,20 +56,20 @@ def token_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     return token_log_ratio(logp, logp_old, mask).exp() * mask.bool()
 
 
+def product_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
+    """Sum of log r_t over the answer's tokens, (B,); 0 for an answer without tokens."""
+    return token_log_ratio(logp, logp_old, mask).sum(dim=1)
+
+
 def sequence_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     """log s = mean of log r_t over the answer's tokens, (B,); 0 for an answer without tokens."""
-    lengths = mask.bool().sum(dim=1).clamp(min=1)
-    return token_log_ratio(logp, logp_old, mask).sum(dim=1) / lengths
+    total = product_log_ratio(logp, logp_old, mask)
+    return total / mask.bool().sum(dim=1).clamp(min=1)
 
 
 def sequence_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     """s = (pi(y) / pi_old(y))^(1/|y|), (B,): the geometric mean (GSPO, arXiv 2507.18071, eq. 7)."""
     return sequence_log_ratio(logp, logp_old, mask).exp()
-
-
-def product_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
-    """Sum of log r_t over the answer's tokens, (B,); 0 for an answer without tokens."""
-    return token_log_ratio(logp, logp_old, mask).sum(dim=1)
 
 
 def product_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
