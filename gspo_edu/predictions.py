@@ -1,0 +1,200 @@
+"""Predict, run, reconcile: what the reader expected, kept beside what happened.
+
+A lesson asks with ``predict`` before a surprising cell and answers with ``reconcile`` after it;
+``summary_picture`` shows at the end of the lesson how the predictions fared. All of it is plain
+text and works without JavaScript. The reader types into the cell; whoever types nothing reads on
+and sees the outcomes all the same.
+
+Predictions are kept in ``.predictions.json`` in the working directory, which is the notebook's
+folder, or in the file that the environment variable ``GSPO_EDU_PREDICTIONS`` names. Nothing is
+written before a prediction was typed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gspo_edu.plots import BLUE, VERMILION, new_figure, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Guess = str | float
+FILE_NAME = ".predictions.json"
+
+
+# The options of each question that this notebook has asked; None where a number is asked.
+_asked: dict[str, Mapping[str, str] | None] = {}
+_outcomes: dict[str, Guess] = {}
+
+
+def predict(
+    name: str, question: str, choices: Mapping[str, str] | None = None, guess: Any = None
+) -> None:
+    """Print a question and keep the reader's guess.
+
+    Args:
+        name: of the prediction, such as "02 outside"; its first word is the lesson.
+        question: in one or two sentences.
+        choices: {letter: text}; None asks for a number.
+        guess: one of the letters, or a number; None while the reader has not decided.
+
+    Raises:
+        ValueError: if the guess is none of the letters, or no number.
+    """
+    _asked[name] = choices
+    print(question)
+    for letter, text in (choices or {}).items():
+        print(f"  {letter}) {text}")
+    if guess is None:
+        what = "a number" if choices is None else " or ".join(f'"{letter}"' for letter in choices)
+        print(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
+        return
+    checked = _letter(guess, choices) if choices else number(guess)
+    _keep(name, checked)
+    print(f"Your prediction: {_shown(checked)}. Kept.")
+
+
+def reconcile(
+    name: str,
+    outcome: Guess,
+    found: str,
+    misses: Mapping[str, str] | None = None,
+    *,
+    tolerance: float = 0.05,
+) -> None:
+    """Print how the prediction ``name`` fared.
+
+    Args:
+        name: as given to ``predict`` earlier in the notebook.
+        outcome: the right letter, or the number.
+        found: what happened, with its number, in one sentence.
+        misses: {letter: what that option overlooks, with its number} for every wrong letter.
+        tolerance: relative error up to which a guessed number counts as right.
+
+    Raises:
+        ValueError: if nothing was asked under that name, or a wrong option has no answer.
+    """
+    if name not in _asked:
+        raise ValueError(f"name is {name!r}; expected one of {sorted(_asked)}: run predict first.")
+    choices, misses = _asked[name], misses or {}
+    if choices is not None and (outcome not in choices or {*misses} != {*choices} - {outcome}):
+        raise ValueError(
+            f"misses answers {sorted(misses)}; expected an answer to every option of {name!r} "
+            f"except {outcome!r}: {sorted(set(choices) - {outcome})}."
+        )
+    _outcomes[name] = outcome
+    guess = _kept().get(name)
+    label = f"{outcome}) " if choices else ""
+    if guess is None:
+        print(f"No prediction yet, and that is fine. {label}{found}")
+        for letter, text in misses.items():
+            print(f"  Not {letter}: {text}")
+    elif is_hit(guess, outcome, tolerance):
+        print(f"You predicted {_shown(guess)}, and so it is. {found}")
+    elif isinstance(guess, str):
+        print(f"You predicted {guess}; it is {label}{found}")
+        print(f"  What {guess} misses: {misses[guess]}")
+    else:
+        side = "too high" if guess > float(outcome) else "too low"
+        print(f"You predicted {_shown(guess)}, which is {side}. {found}")
+
+
+def is_hit(guess: Guess, outcome: Guess, tolerance: float = 0.05) -> bool:
+    """Whether a letter is the right one or a number is within ``tolerance`` of the outcome."""
+    if isinstance(guess, str) or isinstance(outcome, str):
+        return guess == outcome
+    return math.isclose(guess, outcome, rel_tol=tolerance, abs_tol=1e-9)
+
+
+def summary_picture(lesson: str) -> None:
+    """Show the lesson's predictions (rings) against their outcomes (dots), one row each.
+
+    Raises:
+        ValueError: if nothing of the lesson has been reconciled in this notebook.
+    """
+    figure, alt = summary_figure(lesson)
+    show(figure, alt)
+
+
+def summary_figure(lesson: str) -> tuple[Figure, str]:
+    """The picture of ``summary_picture`` and its alt text."""
+    outcomes = {n: o for n, o in _outcomes.items() if n.split()[0] == lesson}
+    if not outcomes:
+        raise ValueError(f"lesson is {lesson!r}; expected one whose cells ran in this notebook.")
+    guesses = {n: g for n, g in _kept().items() if n in outcomes}
+    hits = sum(is_hit(guess, outcomes[n]) for n, guess in guesses.items())
+    figure, (ax,) = new_figure(width=7, height=0.7 + 0.35 * len(outcomes))
+    for row, (name, outcome) in enumerate(outcomes.items()):
+        letters = list(_asked[name] or {})
+        place = letters.index(str(outcome)) if letters else 0
+        ax.plot(place, row, "o", ms=8, color=BLUE)
+        for at, letter in enumerate(letters or [_shown(outcome)]):
+            ax.annotate(letter, (at, row), (11, -4), textcoords="offset points", fontsize=9)
+        verdict = "no prediction yet"
+        if name in guesses:
+            guess = guesses[name]
+            hit = is_hit(guess, outcome)
+            verdict = "as predicted" if hit else f"you predicted {_shown(guess)}"
+            at = letters.index(str(guess)) if guess in letters else place + (not hit)
+            ax.plot(at, row, "o", ms=15, mfc="none", mec=VERMILION, mew=2)
+        ax.annotate(verdict, (4.4, row), va="center", fontsize=9)
+    ax.set_yticks(range(len(outcomes)), [n.partition(" ")[2] for n in outcomes], fontsize=9)
+    ax.set(xlim=(-0.5, 6.5), ylim=(len(outcomes) - 0.4, -0.6), xticks=[])
+    ax.spines[:].set_visible(False)
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    score = f"{hits} of {len(guesses)} came out as predicted"
+    ax.set_title(f"Dot: outcome. Ring: your prediction. {score}.", loc="left", fontsize=10)
+    return figure, f"Lesson {lesson}, {len(outcomes)} predictions against outcomes; {score}."
+
+
+def predictions_file() -> Path:
+    """Where this notebook's predictions are kept."""
+    return Path(os.environ.get("GSPO_EDU_PREDICTIONS") or FILE_NAME)
+
+
+def _kept() -> dict[str, Guess]:
+    try:
+        kept = json.loads(predictions_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _keep(name: str, guess: Guess) -> None:
+    target = predictions_file()
+    kept = {**_kept(), name: guess}
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _letter(guess: Any, choices: Mapping[str, str]) -> str:
+    letter = str(guess).strip().lower().rstrip(")")
+    if letter not in choices:
+        raise ValueError(f"my_guess is {guess!r}; expected one of {', '.join(choices)}.")
+    return letter
+
+
+def number(given: Any) -> float:
+    """``given`` as a finite float, or ValueError."""
+    try:
+        value = float(given)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"the answer is {given!r}; expected a number such as 0.25.")
+    return value
+
+
+def _shown(guess: Guess) -> str:
+    return guess if isinstance(guess, str) else f"{guess:.6g}"

@@ -1,0 +1,166 @@
+"""What a reader sees who predicts rightly, wrongly, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gspo_edu import predictions
+from gspo_edu.predictions import predict, reconcile, summary_figure
+from gspo_edu.questions import check_answer
+
+CHOICES = {"a": "all four", "b": "two"}
+MISSES = {"a": "Two of the four keep their gradient."}
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GSPO_EDU_PREDICTIONS", raising=False)
+    monkeypatch.setattr(predictions, "_asked", {})
+    monkeypatch.setattr(predictions, "_outcomes", {})
+    return tmp_path / predictions.FILE_NAME
+
+
+def asked(guess: object) -> None:
+    predict("02 corners", "How many are clipped?", CHOICES, guess)
+    reconcile("02 corners", "b", "two corners are clipped.", MISSES)
+
+
+def test_no_prediction_shows_everything_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    asked(None)
+    said = capsys.readouterr().out
+    assert "  a) all four\n  b) two\n" in said
+    assert "No prediction yet, and that is fine. b) two corners are clipped." in said
+    assert "Not a: Two of the four" in said
+    assert not list(file.parent.iterdir())
+
+
+def test_wrong_guess_gets_its_own_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    asked("a")
+    assert "You predicted a; it is b) two corners" in (said := capsys.readouterr().out)
+    assert "What a misses: Two of the four keep" in said
+
+
+def test_right_guess_is_taken_whatever_its_spelling(capsys: pytest.CaptureFixture[str]) -> None:
+    asked(" B) ")
+    assert "You predicted b, and so it is. two corners" in (said := capsys.readouterr().out)
+    assert "misses" not in said
+
+
+def test_an_unknown_letter_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"my_guess is 'c'; expected one of a, b"):
+        predict("02 corners", "?", CHOICES, "c")
+
+
+@pytest.mark.parametrize("bad", ["many", float("nan"), [1]])
+def test_a_number_must_be_a_number(bad: object) -> None:
+    with pytest.raises(ValueError, match="expected a number"):
+        predict("02 loss", "?", None, bad)
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [(0.5, "and so it is"), (0.515, "and so it is"), (0.6, "too high"), ("0.1", "too low")],
+)
+def test_numbers(guess: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    predict("02 loss", "What is the loss?", guess=guess)
+    reconcile("02 loss", 0.5, "The loss is 0.5.")
+    assert said in capsys.readouterr().out
+
+
+def test_every_wrong_option_needs_an_answer() -> None:
+    predict("02 corners", "?", CHOICES)
+    with pytest.raises(ValueError, match=r"except 'b': \['a'\]"):
+        reconcile("02 corners", "b", "two.")
+    with pytest.raises(ValueError, match="misses answers"):
+        reconcile("02 corners", "b", "two.", {**MISSES, "b": "right, so nothing is missed"})
+
+
+def test_reconcile_before_predict_is_an_error() -> None:
+    with pytest.raises(ValueError, match="run predict first"):
+        reconcile("02 corners", "b", "two.", MISSES)
+
+
+def test_predictions_are_kept_between_sessions_and_lessons(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    asked("a")
+    predict("03 dead", "?", CHOICES, "b")
+    assert json.loads(file.read_text(encoding="utf-8")) == {"02 corners": "a", "03 dead": "b"}
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    monkeypatch.setattr(predictions, "_asked", {})
+    capsys.readouterr()
+    asked(None)
+    assert "You predicted a; it is b" in capsys.readouterr().out
+
+
+def test_the_environment_can_name_the_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    other = file.with_name("other.json")
+    monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(other))
+    asked("b")
+    assert other.exists()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", "\0"])
+def test_a_spoilt_file_is_as_good_as_none(
+    content: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(content, encoding="utf-8")
+    asked(None)
+    assert "No prediction yet" in capsys.readouterr().out
+    asked("b")
+    assert json.loads(file.read_text(encoding="utf-8")) == {"02 corners": "b"}
+
+
+def test_the_summary_counts_and_draws_rings_where_the_guesses_were() -> None:
+    asked("a")
+    predict("02 loss", "?", guess=0.5)
+    reconcile("02 loss", 0.5, "It is 0.5.")
+    predict("02 third", "?", CHOICES)
+    reconcile("02 third", "b", "two.", MISSES)
+    predict("03 other lesson", "?", CHOICES, "b")
+    reconcile("03 other lesson", "b", "two.", MISSES)
+    figure, alt = summary_figure("02")
+    assert alt == ("Lesson 02, 3 predictions against outcomes; 1 of 2 came out as predicted.")
+    (ax,) = figure.axes
+    rings = [tuple(map(float, line.get_xydata()[0])) for line in ax.lines if line.get_ms() > 10]
+    dots = [tuple(map(float, line.get_xydata()[0])) for line in ax.lines if line.get_ms() < 10]
+    assert rings == [(0, 0), (0, 1)]
+    assert dots == [(1, 0), (0, 1), (1, 2)]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["corners", "loss", "third"]
+
+
+def test_a_summary_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="lesson is '02'"):
+        summary_figure("02")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "Not answered yet"),
+        (0.5, "Right: 0.5."),
+        (0.50004, "Right"),
+        (-0.5, "the sign is that of the loss"),
+        (0.7, "not it (four digits"),
+    ],
+)
+def test_questions(answer: float | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_answer(answer, 0.5, [(-0.5, "the sign is that of the loss")])
+    assert said in capsys.readouterr().out
+
+
+def test_a_mistake_that_leads_to_the_right_number_is_no_mistake() -> None:
+    with pytest.raises(ValueError, match="cannot be told"):
+        check_answer(None, 0.5, [(0.5004, "too close")])
+
+
+def test_an_answer_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(ValueError, match="expected a number"):
+        check_answer("half", 0.5)  # type: ignore[arg-type]
