@@ -1,0 +1,226 @@
+"""The model: shapes, router, dispatch, and the three ways to read a sequence."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from gspo_edu.moe import ModelConfig
+from gspo_edu.moe.attention import KeyValueCache
+from gspo_edu.moe.experts import DenseBlock, MixtureOfExperts, load_balancing_loss, swiglu
+
+
+def tokens_of(rows, width, seed=0):
+    return torch.randint(0, 10, (rows, width), generator=torch.Generator().manual_seed(seed))
+
+
+def experts_of(config, seed=0):
+    layer = MixtureOfExperts(config)
+    dice = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.normal_(std=0.3, generator=dice)
+    return layer, torch.randn(20, config.width, generator=dice)
+
+
+def test_shapes(tiny):
+    result = tiny(num_layers=3)(tokens_of(2, 5))
+    assert result.logits.shape == (2, 5, 13)
+    assert result.routes.shape == (2, 5, 3, 2)
+    assert result.routes.dtype == torch.int16
+    assert result.router_logits.shape == (2, 5, 3, 4)
+    assert [key.shape for key, _ in result.key_values] == [(2, 2, 5, 8)] * 3
+
+
+def test_weights_depend_on_the_generator_only(tiny):
+    one, same, other = tiny(seed=1), tiny(seed=1), tiny(seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.head.weight, other.head.weight)
+
+
+def test_later_tokens_do_not_change_earlier_logits(tiny):
+    model, tokens = tiny(), tokens_of(2, 6)
+    changed = tokens.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % 10
+    before, after = model(tokens).logits, model(changed).logits
+    assert_close(before[:, :4], after[:, :4], rtol=0, atol=1e-6)
+    assert not torch.allclose(before[:, 4], after[:, 4])
+
+
+def test_the_order_of_earlier_tokens_matters(tiny):
+    model, tokens = tiny(), torch.tensor([[1, 2, 3, 4], [2, 1, 3, 4]])
+    logits = model(tokens).logits[:, -1]
+    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_routes_are_the_best_scored_experts(tiny):
+    result = tiny()(tokens_of(3, 5))
+    best = result.router_logits.topk(2, dim=-1).indices
+    assert torch.equal(result.routes.long(), best)
+
+
+@pytest.mark.parametrize("top_k", [2, 3])
+def test_sorted_dispatch_equals_a_loop_over_tokens_and_experts(top_k):
+    config = ModelConfig(13, width=16, num_experts=5, top_k=top_k, expert_width=8)
+    layer, x = experts_of(config)
+    out, experts, logits = layer(x)
+    for token in range(len(x)):
+        chosen = logits[token].topk(top_k).indices
+        assert set(experts[token].tolist()) == set(chosen.tolist())
+        gates = logits[token, chosen].softmax(dim=0)
+        wanted = sum(
+            gate * (swiglu(x[token] @ layer.gate_up[expert]) @ layer.down[expert])
+            for gate, expert in zip(gates, chosen.tolist(), strict=True)
+        )
+        assert_close(out[token], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_experts_that_serve_no_token_are_no_problem():
+    layer, x = experts_of(ModelConfig(13, width=16, num_experts=6, top_k=2, expert_width=8))
+    replay = torch.tensor([1, 4]).expand(20, 2)
+    out, experts, _ = layer(x, replay)
+    assert torch.equal(experts, replay)
+    out.sum().backward()
+    served = layer.down.grad.abs().sum(dim=(1, 2)) > 0
+    assert served.tolist() == [False, True, False, False, True, False]
+
+
+def test_top_1_with_normalised_gates_is_refused():
+    with pytest.raises(ValueError, match="norm_topk_prob=False"):
+        ModelConfig(13, top_k=1)
+    assert ModelConfig(13, top_k=1, norm_topk_prob=False).top_k == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("num_layers", 0), ("width", 0), ("head_dim", 7), ("top_k", 0), ("top_k", 9)],
+)
+def test_unusable_sizes_are_named(setting, value):
+    with pytest.raises(ValueError, match=f"{setting} is {value}"):
+        ModelConfig(13, **{setting: value})
+
+
+@pytest.mark.parametrize(("top_k", "normalised"), [(2, True), (2, False), (1, False)])
+def test_the_router_learns_also_under_replay(tiny, top_k, normalised):
+    model, tokens = tiny(top_k=top_k, norm_topk_prob=normalised), tokens_of(3, 5)
+    replay = (model(tokens).routes + 1) % 4
+    result = model(tokens, replay=replay)
+    assert torch.equal(result.routes, replay)
+    result.logits.log_softmax(dim=-1)[..., 0].sum().backward()
+    for block in model.blocks:
+        assert block.moe.router.weight.grad.abs().max() > 1e-4
+
+
+def test_replaying_its_own_routes_changes_nothing(tiny):
+    model, tokens = tiny(), tokens_of(3, 5)
+    live = model(tokens)
+    again = model(tokens, replay=live.routes)
+    assert torch.equal(again.logits, live.logits)
+
+
+def test_minus_one_in_replay_chooses_live(tiny):
+    model, tokens = tiny(), tokens_of(2, 4)
+    live = model(tokens)
+    replay = torch.full_like(live.routes, -1)
+    replay[0, 1] = (live.routes[0, 1] + 1) % 4
+    result = model(tokens, replay=replay)
+    assert torch.equal(result.routes[0, 1], replay[0, 1])
+    assert torch.equal(result.routes[1], live.routes[1])
+
+
+def test_load_balancing_loss_by_hand():
+    mask = torch.ones(1, 4)
+    even = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 0]]).view(1, 4, 1, 2)
+    assert load_balancing_loss(torch.zeros(1, 4, 1, 4), even, mask).item() == pytest.approx(2)
+    # All four tokens on expert 0 of 4, the router certain of it: 4 * 1 * 1.
+    certain = torch.tensor([40.0, 0, 0, 0]).expand(1, 4, 1, 4)
+    alone = torch.zeros(1, 4, 1, 1, dtype=torch.int64)
+    assert load_balancing_loss(certain, alone, mask).item() == pytest.approx(4)
+
+
+def test_load_balancing_loss_ignores_padding_and_spreads_the_router():
+    dice = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 1, 4, generator=dice)
+    logits[..., 0] += 2
+    logits.requires_grad_()
+    experts = logits.topk(2, dim=-1).indices
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    loss = load_balancing_loss(logits, experts.where(mask[..., None, None] > 0, -1), mask)
+    assert_close(
+        loss,
+        load_balancing_loss(logits[mask > 0][None], experts[mask > 0][None], mask[mask > 0][None]),
+    )
+    loss.backward()
+    assert (logits.grad[mask == 0] == 0).all()
+    assert (logits.grad[mask > 0][..., 0] > 0).all()
+
+
+def test_the_dense_twin_is_as_wide_as_the_experts_that_serve_a_token():
+    config = ModelConfig(13, width=16, num_experts=4, top_k=2, expert_width=8)
+    layer, x = experts_of(config)
+    twin = DenseBlock(config)
+    gate, up = layer.gate_up[:2].chunk(2, dim=-1)
+    with torch.no_grad():
+        twin.gate_up.weight.copy_(torch.cat([*gate, *up], dim=1).T)
+        twin.down.weight.copy_(torch.cat([*layer.down[:2]]).T)
+    both = sum(swiglu(x @ layer.gate_up[e]) @ layer.down[e] for e in (0, 1))
+    assert_close(twin(x), both, rtol=1e-5, atol=1e-5)
+
+
+def test_the_dense_model_has_no_routes(tiny):
+    model = tiny(dense=True)
+    result = model(tokens_of(2, 3))
+    assert result.routes.shape == (2, 3, 0, 2)
+    assert not any("router" in name for name, _ in model.named_parameters())
+
+
+def test_prompts_read_once_equal_prompts_read_with_each_answer(tiny):
+    model = tiny()
+    prompts, answers = tokens_of(2, 4), tokens_of(6, 5, seed=1)
+    group = torch.tensor([0, 0, 1, 1, 1, 0])
+    prompt_pass = model(prompts)
+    shared = model(answers, prefix=prompt_pass.key_values, group=group)
+    whole = model(torch.cat([prompts[group], answers], dim=1))
+    assert torch.equal(shared.routes, whole.routes[:, 4:])
+    assert_close(shared.logits, whole.logits[:, 4:], rtol=0, atol=1e-5)
+
+    def gradients(logits):
+        model.zero_grad()
+        logits.log_softmax(dim=-1)[..., 3].sum().backward()
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    pairs = zip(gradients(shared.logits), gradients(whole.logits[:, 4:]), strict=True)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs)
+
+
+def cached_logits(model, prompts, answers, group):
+    """Logits of ``answers`` (B, T), one token after the other."""
+    cache = KeyValueCache(model(prompts).key_values, group, answers.shape[1])
+    steps = [model(answers[:, t : t + 1], cache=cache) for t in range(answers.shape[1])]
+    return torch.cat([step.logits for step in steps], dim=1)
+
+
+@torch.no_grad()
+def test_one_token_at_a_time_equals_all_at_once(tiny):
+    model = tiny(num_layers=3)
+    prompts, answers, group = (
+        tokens_of(2, 4),
+        tokens_of(5, 6, seed=1),
+        torch.tensor([0, 1, 1, 0, 1]),
+    )
+    stepwise = cached_logits(model, prompts, answers, group)
+    whole = model(torch.cat([prompts[group], answers], dim=1)).logits[:, 4:]
+    assert_close(stepwise, whole, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_answers_that_leave_the_cache_do_not_change_the_others(tiny):
+    model, prompts, answers = tiny(), tokens_of(2, 4), tokens_of(4, 6, seed=1)
+    group, stay = torch.tensor([0, 1, 1, 0]), torch.tensor([1, 3])
+    all_stay = cached_logits(model, prompts, answers, group)
+    cache = KeyValueCache(model(prompts).key_values, group, 6)
+    for t in range(3):
+        model(answers[:, t : t + 1], cache=cache)
+    cache.keep(stay)
+    for t in range(3, 6):
+        logits = model(answers[stay, t : t + 1], cache=cache).logits
+        assert_close(logits[:, 0], all_stay[stay, t], rtol=0, atol=1e-5)
