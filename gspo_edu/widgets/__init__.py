@@ -18,8 +18,8 @@ start, every argument is checked, and the same arguments always give the same pi
 
 Tag a cell that shows a widget ``nbval-ignore-output``: the live view has a random model id. The
 output also holds a PNG and that sentence, for pages without a kernel (GitHub, nbconvert). Call
-``static_outputs(notebook)`` before a notebook is stored: it drops the live view from its outputs, so
-that the picture shows, not an empty box. ``to_html(widget)`` is one page that works from disk.
+``static_outputs(notebook)`` before a notebook is stored: it drops the live view from the outputs,
+so that the picture shows and no empty box. ``to_html(widget)`` is one page that works from disk.
 
 The numbers come from ``static/math.js``, which is tested against the same reference file as the
 Python code.

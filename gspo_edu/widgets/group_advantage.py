@@ -108,7 +108,8 @@ class GroupAdvantage(LessonWidget):
         )
 
     def picture(self) -> Figure:
-        from gspo_edu.widgets.pictures import BLUE, GREY, INK, RED, headline, panels
+        from gspo_edu.plots import BLUE, GREY, VERMILION
+        from gspo_edu.widgets.pictures import INK, headline, panels
 
         count = len(self.rewards)
         figure, (left, right) = panels(110 + 36 * count)
@@ -121,7 +122,7 @@ class GroupAdvantage(LessonWidget):
         left.set_xlabel("reward (dashed: mean)")
         headline(left, f"mean {self.mean:.3f}, std {self.std:.3f}")
         advantages = self.advantages
-        colors = [BLUE if a > 0 else RED if a < 0 else GREY for a in advantages]
+        colors = [BLUE if a > 0 else VERMILION if a < 0 else GREY for a in advantages]
         right.barh(place, advantages, height=0.5, color=colors)
         right.axvline(0, color=GREY, lw=0.8)
         reach = max(2.0, *(abs(a) * 1.1 for a in advantages))

@@ -120,7 +120,8 @@ class LengthSpread(LessonWidget):
     def picture(self) -> Figure:
         import numpy as np
 
-        from gspo_edu.widgets.pictures import BLUE, GREEN, GREY, INK, RED, headline, panels
+        from gspo_edu.plots import BLUE, GREEN, GREY, VERMILION
+        from gspo_edu.widgets.pictures import INK, headline, panels
 
         figure, (left, right) = panels(300)
         spread = self.spread
@@ -130,7 +131,7 @@ class LengthSpread(LessonWidget):
         low, high = 1 - self.clip_low, 1 + self.clip_high
         left.axvspan(low, high, color=GREEN, alpha=0.15, lw=0)
         left.fill_between(s, height, where=s <= low, color=BLUE, alpha=0.6, lw=0)
-        left.fill_between(s, height, where=s >= high, color=RED, alpha=0.6, lw=0)
+        left.fill_between(s, height, where=s >= high, color=VERMILION, alpha=0.6, lw=0)
         left.plot(s, height, color=INK, lw=1.5)
         left.axvline(1, color=GREY, lw=0.8)
         left.set_yticks([])
@@ -146,7 +147,7 @@ class LengthSpread(LessonWidget):
         ]
         for name, style, color, text in (
             ("outside", "-", INK, "outside"),
-            ("above", "--", RED, "clipped if A > 0"),
+            ("above", "--", VERMILION, "clipped if A > 0"),
             ("below", ":", BLUE, "clipped if A < 0"),
         ):
             shares = [100 * getattr(point, name) for point in along]

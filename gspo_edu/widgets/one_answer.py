@@ -126,7 +126,8 @@ class OneAnswer(LessonWidget):
     def picture(self) -> Figure:
         import numpy as np
 
-        from gspo_edu.widgets.pictures import BLUE, GREEN, INK, RED, headline, panels
+        from gspo_edu.plots import BLUE, GREEN, VERMILION
+        from gspo_edu.widgets.pictures import INK, headline, panels
 
         figure, (top, strip) = panels(330, rows=2, columns=1, height_ratios=[2.2, 1])
         place = np.arange(1, len(self.ratios) + 1)
@@ -158,7 +159,7 @@ class OneAnswer(LessonWidget):
                 0.8,
                 bottom=-row - 0.4,
                 width=0.7,
-                color=[RED if gone else "#B8D6E8" for gone in zero.tolist()],
+                color=[VERMILION if gone else "#B8D6E8" for gone in zero.tolist()],
             )
         strip.set_yticks(
             [-row for row in range(len(rows))],

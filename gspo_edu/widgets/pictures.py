@@ -1,8 +1,10 @@
-"""Look of the static pictures: the colours of ``static/widgets.css`` on white."""
+"""Look of the static pictures: the live widgets on white, in the colours of ``gspo_edu.plots``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from gspo_edu.plots import GREY, GRID
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -11,11 +13,6 @@ if TYPE_CHECKING:
 WIDTH = 760  # CSS pixels
 DPI = 96
 
-BLUE = "#0072B2"  # the gradient flows
-RED = "#D55E00"  # the gradient is exactly zero
-GREEN = "#009E73"  # the clip range
-GREY = "#57606A"
-GRID = "#E6E9ED"
 INK = "#1F2328"
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST = 0.01  # ratio
+
 
 class RatioClip(LessonWidget):
     """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) over r, with one point to drag.
@@ -71,7 +73,7 @@ class RatioClip(LessonWidget):
             return
         # The point keeps its place relative to the range, as it does under the reader's hand.
         zoom = max(low, high) / max(self.clip_low, self.clip_high)
-        self.set_trait("ratio", round(1 + (self.ratio - 1) * zoom, 6))
+        self.set_trait("ratio", round(max(1 + (self.ratio - 1) * zoom, LEAST), 6))
         self.set_trait("clip_low", low)
         self.set_trait("clip_high", high)
 
@@ -149,7 +151,8 @@ class RatioClip(LessonWidget):
         import torch
 
         from gspo_edu.objectives import clipped_surrogate
-        from gspo_edu.widgets.pictures import BLUE, GREEN, GREY, RED, headline
+        from gspo_edu.plots import BLUE, GREEN, GREY, VERMILION
+        from gspo_edu.widgets.pictures import headline
 
         half = max(3.5 * max(self.clip_low, self.clip_high), 1.1 * abs(self.ratio - 1))
         ratio = torch.linspace(max(1 - half, 0), 1 + half, 401, dtype=torch.float64)
@@ -161,7 +164,7 @@ class RatioClip(LessonWidget):
         ax.plot(ratio, ratio * advantage, "--", color=GREY, lw=1.2, label=f"{symbol}·A")
         nan = torch.nan
         ax.plot(ratio, value.where(~clipped, nan), color=BLUE, lw=2.5, label="gradient flows")
-        ax.plot(ratio, value.where(clipped, nan), ":", color=RED, lw=3, label="gradient zero")
+        ax.plot(ratio, value.where(clipped, nan), ":", color=VERMILION, lw=3, label="gradient zero")
         if advantage == self.advantage:
             ax.plot(
                 self.ratio,
@@ -170,10 +173,11 @@ class RatioClip(LessonWidget):
                 ms=10,
                 mec="white",
                 mew=2,
-                color=RED if self.clipped else BLUE,
+                color=VERMILION if self.clipped else BLUE,
             )
-        better = "better than its group" if advantage > 0 else "worse than its group"
-        headline(ax, f"{self.objective.upper()}, A = {advantage:+g} ({better})")
+        better = "better" if advantage > 0 else "worse"
+        title = f"{self.objective.upper()}, A = {advantage:+g} ({better} than expected)"
+        headline(ax, title.replace("-", "−"))
         whose = "sequence ratio s" if symbol == "s" else "importance ratio r"
         ax.set_xlabel(f"{whose}   (green: {1 - self.clip_low:g} … {1 + self.clip_high:g})")
         ax.set_ylabel("objective")

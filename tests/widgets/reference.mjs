@@ -40,6 +40,7 @@ for (const { id, inputs } of JSON.parse(text(vectorsFile))) {
 }
 const spreads = JSON.parse(text(spreadsFile)).map(([sigma, length, low, high]) => {
   const found = math.sequenceRatioSpread(sigma, length, low, high);
-  return { ...found, product: math.middle90(length * found.mean, Math.sqrt(length) * sigma) };
+  const product = math.middle90(length * found.mean, Math.sqrt(length) * sigma).map(Math.exp);
+  return { ...found, product };
 });
 console.log(JSON.stringify({ results, spreads }));

@@ -145,6 +145,30 @@ export function slider(label, input) {
   };
 }
 
+// A slider over given positive values, small to large: each key press reaches the next of them.
+export function steps(label, values, input) {
+  const { node, show } = slider(label, (index) => input(values[index]));
+  const nearest = (value) => {
+    const next = Math.max(values.findIndex((one) => one >= value), 0);
+    if (values.at(-1) < value) return values.length - 1;
+    return next > 0 && value * value < values[next] * values[next - 1] ? next - 1 : next;
+  };
+  return {
+    node,
+    show: (value, text, newLabel = label) =>
+      show({ min: 0, max: values.length - 1, step: 1, at: nearest(value), text, label: newLabel }),
+  };
+}
+
+// All numbers with two significant digits from `low` to `high`.
+export function twoDigits(low, high) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {
+    for (let digits = 10; digits < 100; digits++) found.push(Number(`${digits}e${power - 1}`));
+  }
+  return found.filter((value) => value >= low && value <= high);
+}
+
 // A row of radio buttons. options is [[key, text], ...]; show(key) marks one, or none.
 export function choice(label, options, pick) {
   const group = unique();
@@ -194,10 +218,11 @@ export function facts(rows) {
   };
 }
 
-// What colours and line styles mean: [[kind, text], ...], kinds as in widgets.css.
+// What colours and lines mean: [[tone, text, line], ...]. line is solid, dashed or dotted; without
+// it the tone fills an area.
 export function legend(entries) {
-  const items = entries.map(([kind, text]) =>
-    h("li", {}, h("span", { class: "gspo-swatch", "data-kind": kind }), text),
+  const items = entries.map(([tone, text, line = ""]) =>
+    h("li", {}, h("span", { class: "gspo-swatch", "data-tone": tone, "data-line": line }), text),
   );
   return h("ul", { class: "gspo-legend" }, ...items);
 }
@@ -209,14 +234,18 @@ export function scale(a, b, x, y) {
   return to;
 }
 
-// About `count` round numbers within [low, high].
+// About `count` round numbers within [low, high], each with its text.
 export function ticks(low, high, count) {
   const raw = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw * 0.999);
   const first = Math.ceil(low / step - 1e-9);
   const last = Math.floor(high / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
+  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  return Array.from({ length: last - first + 1 }, (_, i) => {
+    const value = (first + i) * step;
+    return [value, fixed(value, digits)];
+  });
 }
 
 // Axis marks with labels along the lower or left edge, and their grid lines.
@@ -276,6 +305,6 @@ export const superscript = (number) =>
   String(number).replace(/[-\d]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
 
 export const percent = (share) => {
-  if (share > 0 && share < 0.0005) return "< 0.1 %";
-  return `${(100 * share).toFixed(1)} %`;
+  if (share > 0 && share < 0.0005) return "< 0.1\u00a0%";
+  return `${(100 * share).toFixed(1)}\u00a0%`;
 };

@@ -57,12 +57,12 @@ export function render(context) {
       return sliders[index].node;
     });
     const meanMark = h("div", { class: "gspo-mean-mark" });
-    const meanText = h("span", { class: "gspo-mean-text" });
+    const meanText = h("span");
     const chart = plot(TOP + 4 * ROW, "Advantages of the answers");
     const aAxis = axis(chart, false);
     const zero = svg("line", { class: "gspo-base" });
     const bars = pool(chart, () => svg("rect", { class: "gspo-push" }));
-    const texts = pool(chart, () => svg("text", { class: "gspo-push-text" }));
+    const texts = pool(chart, () => svg("text", { class: "gspo-push-text gspo-title gspo-halo" }));
     chart.append(zero);
     const numbers = facts([
       ["mean", "mean reward"],
@@ -90,7 +90,7 @@ export function render(context) {
         { class: "gspo-group" },
         h(
           "div",
-          { class: "gspo-left" },
+          {},
           h("div", { class: "gspo-head" }, "rewards", meanText),
           list,
         ),
@@ -119,14 +119,15 @@ export function render(context) {
       rows(count);
       const step = (high - low) / 100;
       rewards.forEach((reward, i) => {
-        const push = advantages[i] > 0 ? "likelier" : advantages[i] < 0 ? "less likely" : "no push";
+        const a = advantages[i];
+        const push = a > 0 ? "likelier" : a < 0 ? "less likely" : "no push";
         sliders[i].show({
           min: low,
           max: high,
           step,
           at: reward,
           text: fixed(reward, 2),
-          spoken: `${fixed(reward, 2)}, advantage ${signed(advantages[i])}, ${push}`,
+          spoken: `${fixed(reward, 2)}, advantage ${signed(a)}, ${push}`,
         });
       });
       meanMark.style.setProperty("--at", (mean - low) / (high - low));
@@ -148,19 +149,19 @@ export function render(context) {
       const text = texts(count);
       advantages.forEach((a, i) => {
         const top = TOP + i * ROW + 7;
-        const push = a > 0 ? "up" : a < 0 ? "down" : "none";
+        const tone = a > 0 ? "blue" : a < 0 ? "red" : "soft";
         set(bar[i], {
           x: Math.min(x(0), x(a)),
           width: Math.max(Math.abs(x(a) - x(0)), 1),
           y: top,
           height: ROW - 14,
           rx: 3,
-          "data-push": push,
+          "data-tone": tone,
         });
         set(text[i], {
           x: a >= 0 ? x(0) - 6 : x(0) + 6,
           y: top + 18,
-          "data-push": push,
+          "data-tone": tone,
           "text-anchor": a >= 0 ? "end" : "start",
         });
         write(text[i], `${a > 0 ? "▲ " : a < 0 ? "▼ " : ""}${signed(a)}`);

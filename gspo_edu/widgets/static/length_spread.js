@@ -16,26 +16,30 @@ import {
   set,
   short,
   significant,
-  slider,
+  steps,
+  superscript,
   svg,
   ticks,
+  twoDigits,
   width,
   write,
 } from "./frame.js";
 
 const NAMES = ["sigma", "length", "clip_low", "clip_high"];
 const HEIGHT = 230;
-const EDGE = { left: 46, right: 14, top: 26, bottom: 42 };
+const EDGE = { left: 46, right: 20, top: 26, bottom: 42 };
 const LONGEST = 10000;
 const ROUND = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100];
-const PARTS = ["below", "inside", "above"];
+const PARTS = ["blue", "green", "red"]; // below, inside and above the range
+const CURVES = [
+  ["outside", "ink", "none"],
+  ["above", "red", "8 4"],
+  ["below", "blue", "2 4"],
+];
 
 export function render(context) {
   return mount(context, "Length and spread", NAMES, [2, 3, 6], ({ root, get, change, say }) => {
     const presets = get("presets");
-    const setLength = (value) =>
-      change({ length: Math.round(Number(Math.min(Math.max(value, 1), LONGEST).toPrecision(2))) });
-
     const range = choice(
       "Clip range",
       Object.entries(presets).map(([key, [low, high]]) => [
@@ -49,13 +53,13 @@ export function render(context) {
     const density = plot(HEIGHT, "Distribution of the sequence ratio with the clip range");
     const band = svg("rect", { class: "gspo-band" });
     const sAxis = axis(density, false);
-    const areas = PARTS.map((part) => svg("path", { class: "gspo-area", "data-part": part }));
+    const areas = PARTS.map((tone) => svg("path", { class: "gspo-area", "data-tone": tone }));
     const outline = svg("path", { class: "gspo-outline" });
     const one = svg("line", { class: "gspo-base" });
-    const belowText = svg("text", { class: "gspo-part", "data-part": "below", x: 2, y: 13 });
+    const belowText = svg("text", { class: "gspo-title", "data-tone": "blue", x: 2, y: 13 });
     const aboveText = svg("text", {
-      class: "gspo-part",
-      "data-part": "above",
+      class: "gspo-title",
+      "data-tone": "red",
       "text-anchor": "end",
       y: 13,
     });
@@ -71,10 +75,10 @@ export function render(context) {
     shares.classList.add("gspo-sideways");
     const lAxis = axis(shares, false);
     const shareAxis = axis(shares, true);
-    const curves = ["outside", "above", "below"].map((kind) => [
+    const curves = CURVES.map(([kind, tone, dashes]) => [
       kind,
-      svg("path", { class: "gspo-curve", "data-kind": kind }),
-      svg("circle", { class: "gspo-dot", "data-kind": kind, r: 5 }),
+      svg("path", { class: "gspo-curve", "data-tone": tone, "stroke-dasharray": dashes }),
+      svg("circle", { class: "gspo-dot", "data-tone": tone, r: 5 }),
     ]);
     const here = svg("line", { class: "gspo-here" });
     const shareLabel = svg("text", { class: "gspo-label", x: 2, y: 13 }, "share of answers");
@@ -85,19 +89,23 @@ export function render(context) {
     );
     shares.append(here, ...curves.flatMap(([, line, dot]) => [line, dot]), shareLabel, lLabel);
     let xLength = scale(0, 1, 0, 1);
-    drag(shares, (at) => setLength(10 ** xLength.back(at)));
+    drag(shares, (at) => {
+      const tokens = Math.min(Math.max(10 ** xLength.back(at), 1), LONGEST);
+      change({ length: Math.round(tokens.toPrecision(2)) });
+    });
 
-    const sigma = slider("σ: std of token log-ratios", (at) =>
-      change({ sigma: Number((10 ** at).toPrecision(2)) }),
+    const sigma = steps("σ: std of token log-ratios", twoDigits(0.001, 1), (value) =>
+      change({ sigma: value }),
     );
-    const length = slider("L: tokens in the answer", (at) => setLength(10 ** at));
-    const low = slider("ε low", (at) => change({ clip_low: Number((10 ** at).toPrecision(2)) }));
-    const high = slider("ε high", (at) => change({ clip_high: Number((10 ** at).toPrecision(2)) }));
+    const lengths = [...new Set(twoDigits(1, LONGEST).map(Math.round))];
+    const length = steps("L: tokens in the answer", lengths, (value) => change({ length: value }));
+    const low = steps("ε low", twoDigits(1e-5, 0.9), (value) => change({ clip_low: value }));
+    const high = steps("ε high", twoDigits(1e-5, 1), (value) => change({ clip_high: value }));
     const numbers = facts([
       ["outside", "answers outside"],
       ["positive", "clipped if A > 0"],
       ["negative", "clipped if A < 0"],
-      ["half", "clipped, half of A > 0"],
+      ["half", "mean of these two"],
       ["mean", "mean of log s"],
       ["std", "std of log s"],
       ["s", "90 % of s within"],
@@ -115,9 +123,9 @@ export function render(context) {
           {},
           shares,
           legend([
-            ["ink", "outside"],
-            ["red", "clipped if A > 0"],
-            ["blue", "clipped if A < 0"],
+            ["ink", "outside", "solid"],
+            ["red", "clipped if A > 0", "dashed"],
+            ["blue", "clipped if A < 0", "dotted"],
           ]),
         ),
       ),
@@ -141,16 +149,15 @@ export function render(context) {
       const reach = roundUp(
         Math.max(-bounds[0] * 1.25, bounds[1] * 1.25, 3.2 * found.std - found.mean),
       );
-      const x = scale(-reach, reach, 14, wide - 14);
+      const x = scale(-reach, reach, 20, wide - 20);
       const bottom = HEIGHT - EDGE.bottom;
       const y = scale(0, 1.04, bottom, EDGE.top);
       const marks =
         reach < 0.25
-          ? ticks(1 - reach, 1 + reach, wide < 400 ? 3 : 5)
-          : ROUND.filter((v) => Math.abs(Math.log(v)) <= reach);
-      const digits = Math.max(1, Math.ceil(-Math.log10(reach / 2)));
+          ? ticks(1 - reach, 1 + reach, 4)
+          : ROUND.filter((v) => Math.abs(Math.log(v)) <= reach).map((v) => [v, String(v)]);
       sAxis(
-        marks.map((v) => [x(Math.log(v)), reach < 0.25 ? v.toFixed(digits) : String(v)]),
+        marks.map(([v, text]) => [x(Math.log(v)), text]),
         bottom,
         EDGE.top,
       );
@@ -193,32 +200,20 @@ export function render(context) {
         EDGE.left,
         wide - EDGE.right,
       );
-      const steps = Array.from({ length: 81 }, (_, i) => (i / 80) * Math.log10(LONGEST));
-      const along = steps.map((v) => sequenceRatioSpread(sd, 10 ** v, down, up));
+      const points = Array.from({ length: 81 }, (_, i) => (i / 80) * Math.log10(LONGEST));
+      const along = points.map((v) => sequenceRatioSpread(sd, 10 ** v, down, up));
       const at = xLength(Math.log10(tokens));
       for (const [kind, line, dot] of curves) {
-        set(line, { d: path(steps.map((v, i) => [xLength(v), yShare(along[i][kind])])) });
+        set(line, { d: path(points.map((v, i) => [xLength(v), yShare(along[i][kind])])) });
         set(dot, { cx: at, cy: yShare(found[kind]) });
       }
       set(here, { x1: at, x2: at, y1: EDGE.top, y2: bottom });
       set(lLabel, { x: (EDGE.left + wide - EDGE.right) / 2 });
 
-      sigma.show({ min: -3, max: 0, step: 0.01, at: Math.log10(sd), text: significant(sd, 2) });
-      length.show({
-        min: 0,
-        max: Math.log10(LONGEST),
-        step: 0.01,
-        at: Math.log10(tokens),
-        text: String(tokens),
-      });
-      low.show({
-        min: -5,
-        max: Math.log10(0.9),
-        step: 0.01,
-        at: Math.log10(down),
-        text: short(down),
-      });
-      high.show({ min: -5, max: 0, step: 0.01, at: Math.log10(up), text: short(up) });
+      sigma.show(sd, significant(sd, 2));
+      length.show(tokens, String(tokens));
+      low.show(down, short(down));
+      high.show(up, short(up));
       numbers.show({
         outside: percent(found.outside),
         positive: percent(found.above),
@@ -227,24 +222,29 @@ export function render(context) {
         mean: significant(found.mean, 2),
         std: significant(found.std, 2),
         s: middle90(found.mean, found.std)
-          .map((v) => v.toFixed(Math.max(2, Math.ceil(1 - Math.log10(found.std)))))
+          .map((v) => Math.exp(v).toFixed(Math.max(2, Math.ceil(1 - Math.log10(found.std)))))
           .join("…"),
-        product: middle90(tokens * found.mean, tokens * found.std)
-          .map((v) => significant(v, 2))
-          .join("…"),
+        product: middle90(tokens * found.mean, tokens * found.std).map(exponential).join("…"),
       });
       const turn = significant(4 / (sd * sd), 2);
       say(
         `Of answers with ${tokens} tokens, ${percent(found.outside)} lie outside the range; ` +
-          `clipped are ${percent(found.above)} of those with A > 0 and ${percent(found.below)} of ` +
-          `those with A < 0. Beyond L = 4/σ² = ${turn} the mean of log s outweighs its spread.`,
+          `clipped are ${percent(found.above)} of those with A > 0 and ` +
+          `${percent(found.below)} of those with A < 0. Beyond L = 4/σ² = ${turn} the mean of log s outweighs its spread.`,
       );
     };
   });
 }
 
-// The next of 1, 2, 5, 10, ... times a power of ten: the axis zooms in steps, not with every move.
+// The next of 1, 1.5, 2, ... times a power of ten: the axis zooms in steps, not with every move.
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((factor) => factor * power >= value) * power;
+  return [1, 1.5, 2, 3, 4, 6, 8, 10].find((factor) => factor * power >= value) * power;
+}
+
+// e to the power of `log`, which may be too small for a number: 0.29, 3·10⁻⁵, 10⁻²²⁴³.
+function exponential(log) {
+  const power = log / Math.LN10;
+  if (power < -100) return `10${superscript(Math.round(power))}`;
+  return significant(Math.exp(log), power < -4 ? 1 : 2);
 }

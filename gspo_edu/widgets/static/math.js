@@ -111,7 +111,8 @@ export function groupAdvantages(rewards, groupIds, { normalize = true, ddof = 0,
   return advantages;
 }
 
-// ddof 0 divides the squared deviations by n, 1 by n - 1. equal: rounding must not hide a flat group.
+// ddof 0 divides the squared deviations by n, 1 by n - 1.
+// equal says whether all values are the same, which rounding would hide in std.
 export function meanAndStd(values, ddof = 0) {
   const mean = sum(values) / values.length;
   const equal = values.every((value) => value === values[0]);
@@ -130,10 +131,10 @@ export function sequenceRatioSpread(sigma, length, low, high) {
   return { mean, std, below, above, outside: below + above };
 }
 
-// The interval that holds the middle 90 % of exp(N(mean, std^2)).
+// The interval that holds the middle 90 % of a normal variable.
 export function middle90(mean, std) {
   const z = 1.6448536269514722;
-  return [Math.exp(mean - z * std), Math.exp(mean + z * std)];
+  return [mean - z * std, mean + z * std];
 }
 
 // Probability that a standard normal variable is below z (series of Marsaglia 2004).

@@ -18,13 +18,15 @@ import {
   set,
   significant,
   slider,
+  steps,
   svg,
+  twoDigits,
   width,
   write,
 } from "./frame.js";
 
 const NAMES = ["ratios", "grpo_low", "grpo_high", "gspo_low", "gspo_high", "token"];
-const EDGE = { left: 84, right: 12, top: 28 };
+const EDGE = { left: 78, right: 4, top: 28 };
 const CHART = 210; // height of the bars
 const STRIP = 26;
 const STRIPS = [
@@ -35,6 +37,11 @@ const STRIPS = [
 ];
 const HEIGHT = EDGE.top + CHART + 24 + STRIPS.length * STRIP + 8;
 const LARGEST = 200; // tokens
+const RATIOS = [
+  ...twoDigits(0.01, 0.99),
+  ...Array.from({ length: 100 }, (_, i) => 1 + i / 100),
+  ...twoDigits(2, 100),
+];
 // The axis runs from 1 / outer to outer and is marked at inner, too: [outer, inner].
 const ZOOMS = [
   [1.5, 1.2],
@@ -73,7 +80,7 @@ export function render(context) {
     const names = pool(front, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
     const one = svg("line", { class: "gspo-base" });
     const mean = svg("line", { class: "gspo-mean" });
-    const meanText = svg("text", { class: "gspo-strong", "text-anchor": "end", y: 13 });
+    const meanText = svg("text", { class: "gspo-title", "text-anchor": "end", y: 13 });
     const yLabel = svg("text", { class: "gspo-label", x: 0, y: 13 }, "token ratio (log)");
     const strips = STRIPS.map(([name, sign], i) => {
       const group = svg("g");
@@ -86,8 +93,8 @@ export function render(context) {
         sign,
         group,
         flows: group.appendChild(svg("path", { class: "gspo-cell" })),
-        stops: group.appendChild(svg("path", { class: "gspo-cell", "data-clipped": "true" })),
-        texts: pool(group, () => svg("text", { class: "gspo-cell-text", "text-anchor": "middle" })),
+        stops: group.appendChild(svg("path", { class: "gspo-cell", "data-tone": "red" })),
+        texts: pool(group, () => svg("text", { "text-anchor": "middle" })),
       };
     });
     chart.append(band, back, bars, chosenBar, one, mean, handles, chosenHandle, front);
@@ -116,7 +123,7 @@ export function render(context) {
     chart.addEventListener("pointercancel", release);
 
     const token = slider("token", (at) => change({ token: at }));
-    const ratio = slider("its ratio", (at) => setRatio(chosen() - 1, 10 ** at));
+    const ratio = steps("its ratio", RATIOS, (value) => setRatio(chosen() - 1, value));
     const more = button("Add a token", () => {
       const ratios = [...get("ratios"), 1];
       change({ ratios, token: ratios.length });
@@ -140,7 +147,7 @@ export function render(context) {
           "div",
           { class: "gspo-buttons", role: "group", "aria-label": "Examples" },
           button("1.2 · 0.9 · 1.0 · 1.1", () => start([1.2, 0.9, 1, 1.1], 1)),
-          button("nine 1s and a 3", () => start([...Array(9).fill(1), 3], 10)),
+          button("nine ones and a 3", () => start([...Array(9).fill(1), 3], 10)),
           button("99 ones and a 10", () => start([...Array(99).fill(1), 10], 100)),
         ),
         h("div", { class: "gspo-buttons" }, fewer, more),
@@ -154,8 +161,8 @@ export function render(context) {
           chart,
           legend([
             ["green", "GRPO's range"],
-            ["flows", "gradient (with its weight)"],
-            ["zero", "gradient zero"],
+            ["blue", "gradient, with its weight"],
+            ["red", "gradient zero"],
           ]),
         ),
         h("div", {}, numbers.node, token.node, ratio.node, table.node),
@@ -187,7 +194,7 @@ export function render(context) {
       x = scale(0, count, EDGE.left, wide - EDGE.right);
       y = scale(-Math.log(zoom), Math.log(zoom), low, EDGE.top);
       const cell = x(1) - x(0);
-      const gap = cell > 12 ? Math.min(cell * 0.1, 10) : cell > 5 ? 1 : 0.25;
+      const gap = cell > 12 ? Math.min(cell * 0.06, 8) : cell > 5 ? 1 : 0.25;
       const at = (value) => y(Math.min(Math.max(Math.log(value), -Math.log(zoom)), Math.log(zoom)));
 
       const marks = [1 / zoom, 1 / inner, 1, inner, zoom];
@@ -237,7 +244,7 @@ export function render(context) {
         const cells = ratios.map((_, i) => [x(i) + gap, stripTop(row), cell - 2 * gap, STRIP - 5]);
         set(flows, { d: boxes(cells.filter((_, i) => !clipped[0][i])) });
         set(stops, { d: boxes(cells.filter((_, i) => clipped[0][i])) });
-        texts(cell >= 56 ? count : 0).forEach((text, i) => {
+        texts(cell >= 50 ? count : 0).forEach((text, i) => {
           set(text, { x: x(i + 0.5), y: stripTop(row) + 15 });
           write(text, clipped[0][i] ? "0" : fixed(-gradient[0][i], 3));
         });
@@ -260,15 +267,7 @@ export function render(context) {
         at: index + 1,
         text: `${index + 1} of ${count}`,
       });
-      const reach = Math.max(1, Math.log10(furthest));
-      ratio.show({
-        min: -reach,
-        max: reach,
-        step: 0.01,
-        at: Math.log10(ratios[index]),
-        text: significant(ratios[index], 3),
-        label: `ratio of token ${index + 1}`,
-      });
+      ratio.show(ratios[index], significant(ratios[index], 3), `ratio of token ${index + 1}`);
       table.show(counts, count);
       say(sentence(count, product, s, side, counts));
     }
@@ -280,7 +279,9 @@ const stripTop = (row) => EDGE.top + CHART + 28 + row * STRIP;
 
 function sentence(count, product, s, side, counts) {
   const root = `${significant(product, 6)} to the power 1/${count} is s = ${s.toFixed(6)}.`;
-  const grpo = `GRPO clips ${counts.GRPO1} of ${count} tokens if A > 0, ${counts["GRPO-1"]} if A < 0.`;
+  const grpo =
+    `GRPO clips ${counts.GRPO1} of ${count} tokens if A > 0, ` +
+    `${counts["GRPO-1"]} if A < 0.`;
   if (side === "inside")
     return `${root} Inside GSPO's range: every token keeps its gradient. ${grpo}`;
   const sign = side === "above" ? ["A > 0", "A < 0"] : ["A < 0", "A > 0"];
@@ -298,7 +299,7 @@ function countTable() {
   }));
   const node = h(
     "table",
-    { class: "gspo-counts" },
+    {},
     h("caption", {}, "Tokens outside the range, and tokens whose gradient is exactly zero."),
     h(
       "thead",
@@ -324,7 +325,7 @@ function countTable() {
       for (const { name, cells } of rows) {
         for (const [key, cell] of cells) {
           write(cell, `${counts[name + key]} of ${total}`);
-          if (key) set(cell, { "data-zero": counts[name + key] > 0 });
+          if (key) set(cell, { "data-tone": counts[name + key] > 0 ? "red" : "blue" });
         }
       }
     },

@@ -6,8 +6,8 @@ import {
   choice,
   drag,
   facts,
-  fixed,
   h,
+  legend,
   mount,
   path,
   plot,
@@ -15,6 +15,7 @@ import {
   set,
   short,
   signed,
+  significant,
   slider,
   svg,
   ticks,
@@ -25,6 +26,7 @@ import {
 const NAMES = ["objective", "clip_low", "clip_high", "ratio", "advantage"];
 const HEIGHT = 300;
 const EDGE = { left: 62, right: 16, top: 22, bottom: 44 };
+const LEAST = 0.01; // ratio
 const SIDES = ["below", "inside", "above"];
 
 export function render(context) {
@@ -34,12 +36,11 @@ export function render(context) {
     let half = 0; // half the width of the ratio axis; follows the range, never the moving hand
     let halfOf = "";
 
-    const setRatio = (value) => {
-      const digits = decimals(half);
-      const inside = Math.min(Math.max(value, lowest()), 1 + half);
-      change({ ratio: Number(inside.toFixed(digits)) });
-    };
     const lowest = () => Math.max(1 - half, 10 ** -decimals(half));
+    const setRatio = (value) => {
+      const inside = Math.min(Math.max(value, lowest()), 1 + half);
+      change({ ratio: Number(inside.toFixed(decimals(half))) });
+    };
 
     const objective = choice(
       "Clip range",
@@ -50,16 +51,22 @@ export function render(context) {
       ]),
       (key) => {
         const [low, high] = presets[key];
-        const next = axisHalf(low, high);
-        // The point keeps its place on the screen while the axis zooms.
-        const ratio = Number((1 + ((get("ratio") - 1) / half) * next).toFixed(decimals(next)));
-        change({ objective: key, clip_low: low, clip_high: high, ratio });
+        // The point keeps its place relative to the range while the axis zooms.
+        const zoom = Math.max(low, high) / Math.max(get("clip_low"), get("clip_high"));
+        const ratio = Math.max(1 + (get("ratio") - 1) * zoom, LEAST);
+        const digits = decimals(axisHalf(low, high));
+        change({
+          objective: key,
+          clip_low: low,
+          clip_high: high,
+          ratio: Number(ratio.toFixed(digits)),
+        });
       },
     );
     const sign = choice(
       "Advantage",
       [
-        ["+", "A > 0 ", h("small", {}, "better than its group")],
+        ["+", "A > 0 ", h("small", {}, "better than expected")],
         ["-", "A < 0 ", h("small", {}, "worse")],
       ],
       (key) => change({ advantage: Math.abs(get("advantage")) * (key === "+" ? 1 : -1) }),
@@ -67,22 +74,25 @@ export function render(context) {
 
     const chart = plot(HEIGHT, "Curve of the clipped objective over the ratio");
     const band = svg("rect", { class: "gspo-band" });
-    const bandText = svg("text", { class: "gspo-note gspo-green", "text-anchor": "middle" });
+    const bandText = svg("text", {
+      class: "gspo-title",
+      "data-tone": "green",
+      "text-anchor": "middle",
+    });
     const xAxis = axis(chart, false);
     const yAxis = axis(chart, true);
     const one = svg("line", { class: "gspo-one" });
     const free = svg("path", { class: "gspo-free" });
-    const pieces = SIDES.map(() => svg("path", { class: "gspo-line" }));
-    const drop = svg("line", { class: "gspo-drop" });
+    const pieces = SIDES.map(() => svg("path", { class: "gspo-curve", "stroke-linecap": "round" }));
+    const drop = svg("line", { class: "gspo-here" });
     const tangent = svg("line", { class: "gspo-tangent" });
-    const slopeText = svg("text", { class: "gspo-note gspo-strong", "text-anchor": "middle" });
-    const point = svg("circle", { class: "gspo-point", r: 9 });
+    const slopeText = svg("text", { class: "gspo-title gspo-halo", "text-anchor": "middle" });
+    const point = svg("circle", { class: "gspo-dot", r: 9 });
     const xLabel = svg("text", { class: "gspo-label", "text-anchor": "middle" });
     const yLabel = svg("text", { class: "gspo-label", x: 8, y: 13 }, "objective");
-    const freeText = svg("text", { class: "gspo-note", "text-anchor": "end" });
     chart.prepend(band);
     chart.append(one, free, ...pieces, drop, tangent, point, slopeText, bandText);
-    chart.append(xLabel, yLabel, freeText);
+    chart.append(xLabel, yLabel);
     chart.classList.add("gspo-sideways");
 
     const ratio = slider("ratio r", setRatio);
@@ -104,7 +114,18 @@ export function render(context) {
       h(
         "div",
         { class: "gspo-columns" },
-        h("div", {}, chart, ratio.node),
+        h(
+          "div",
+          {},
+          chart,
+          legend([
+            ["blue", "gradient flows", "solid"],
+            ["red", "gradient zero", "dotted"],
+            ["soft", "without clip", "dashed"],
+            ["green", "clip range"],
+          ]),
+          ratio.node,
+        ),
         h("div", {}, numbers.node, table.node),
       ),
     );
@@ -133,15 +154,14 @@ export function render(context) {
       objective.show(key === "custom" ? "" : key);
       sign.show(a > 0 ? "+" : "-");
 
-      const marks = ticks(left, right, wide < 430 ? 4 : 7);
+      const marks = ticks(left, right, wide < 400 ? 4 : 7);
       xAxis(
-        marks.map((v) => [x(v), v.toFixed(tickDigits(half))]),
+        marks.map(([v, text]) => [x(v), text]),
         bottom,
         EDGE.top,
       );
-      const levels = ticks(...ends, 5);
       yAxis(
-        levels.map((v) => [y(v), fixed(v, tickDigits(half * Math.abs(a)))]),
+        ticks(...ends, 5).map(([v, text]) => [y(v), text]),
         EDGE.left,
         wide - EDGE.right,
       );
@@ -152,7 +172,7 @@ export function render(context) {
         height: bottom - EDGE.top,
       });
       set(bandText, { x: (x(1 - low) + x(1 + high)) / 2, y: EDGE.top - 7 });
-      write(bandText, `${fixed(1 - low, digits)} … ${fixed(1 + high, digits)}`);
+      write(bandText, `${significant(1 - low, 7)} … ${significant(1 + high, 7)}`);
       set(one, { x1: x(1), x2: x(1), y1: EDGE.top, y2: bottom });
       set(free, {
         d: path([
@@ -165,11 +185,9 @@ export function render(context) {
         const ratios = corners.slice(i, i + 2);
         set(piece, {
           d: path(ratios.map((v) => [x(v), y(at(v).value)])),
-          "data-clipped": at((ratios[0] + ratios[1]) / 2).clipped,
+          ...line(at((ratios[0] + ratios[1]) / 2).clipped),
         });
       });
-      set(freeText, { x: wide - EDGE.right - 4, y: a > 0 ? bottom - 10 : EDGE.top + 16 });
-      write(freeText, `dashed: ${symbol}·A without clip`);
 
       const px = x(r);
       const py = y(here.value);
@@ -181,16 +199,16 @@ export function render(context) {
         x2: px + run * size,
         y1: py - rise * size,
         y2: py + rise * size,
-        "data-clipped": here.clipped,
+        "data-tone": tone(here.clipped),
       });
-      set(point, { cx: px, cy: py, "data-clipped": here.clipped });
+      set(point, { cx: px, cy: py, "data-tone": tone(here.clipped) });
       set(drop, { x1: px, x2: px, y1: py, y2: bottom });
       // The label stays on the empty side of the curve.
       const below = a > 0 || here.clipped;
       set(slopeText, {
         x: Math.min(px + (here.clipped ? 0 : 46), wide - EDGE.right - 32),
         y: below ? Math.min(py + 32, bottom - 26) : Math.max(py - 24, EDGE.top + 32),
-        "data-clipped": here.clipped,
+        "data-tone": tone(here.clipped),
       });
       write(slopeText, `slope ${signed(here.slope)}`);
       set(xLabel, { x: (EDGE.left + wide - EDGE.right) / 2, y: HEIGHT - 6 });
@@ -221,10 +239,14 @@ export function render(context) {
   });
 }
 
+const tone = (zero) => (zero ? "red" : "blue");
+const line = (zero) => ({
+  "data-tone": tone(zero),
+  "stroke-dasharray": zero ? "1 6.5" : "none",
+});
 const axisHalf = (low, high) => Math.min(1, 3.5 * Math.max(low, high, 1e-6));
 // Decimals of the ratio so that a key press moves the point by about one hundredth of the axis.
 const decimals = (half) => Math.max(2, Math.ceil(-Math.log10(half / 70)));
-const tickDigits = (half) => Math.max(1, Math.ceil(-Math.log10(half / 2)));
 
 function sentence({ clipped, outside }, ratio, a, symbol) {
   const sign = a > 0 ? "A > 0" : "A < 0";
@@ -254,7 +276,7 @@ function truthTable() {
   }));
   const node = h(
     "table",
-    { class: "gspo-truth" },
+    {},
     h("caption", {}, "All cases. The outlined one is yours."),
     h("thead", {}, h("tr", {}, h("td"), ...heads)),
     h("tbody", {}, ...rows.map(({ head, cells }) => h("tr", {}, head, ...cells))),
@@ -272,7 +294,7 @@ function truthTable() {
           const mine = i === side && Math.sign(a) === sign;
           write(cell.firstChild, outside ? "outside" : "inside");
           write(cell.lastChild, slope === 0 ? "gradient 0" : "gradient A");
-          set(cell, { "data-zero": slope === 0, "data-mine": mine });
+          set(cell, { "data-tone": tone(slope === 0), "data-mine": mine });
           if (mine) cell.setAttribute("aria-current", "true");
           else cell.removeAttribute("aria-current");
         });
