@@ -1,39 +1,72 @@
-"""The questions at the end of a lesson: a number to compute, and a word on each known mistake."""
+"""Questions and blanks of the lessons: numbers to compute, and a word on each known mistake."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from gspo_edu.predictions import is_hit, number
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 DIGITS = 1e-3
 
 
 def check_answer(
-    answer: float | None, right: float, mistakes: Sequence[tuple[float, str]] = ()
+    answer: ArrayLike | None, right: ArrayLike, mistakes: Sequence[tuple[ArrayLike, str]] = ()
 ) -> None:
     """Print whether a computed answer is right and, if it is a known mistake, which.
 
     Args:
-        answer: the reader's number, right to four digits; None if not answered yet.
-        right: the number.
-        mistakes: (number that a mistake leads to, what the mistake is).
+        answer: the reader's number or numbers, right to four digits; None if not answered yet.
+        right: the number or numbers.
+        mistakes: (what a mistake leads to, which mistake that is).
 
     Raises:
-        ValueError: if the answer is not a number, or a mistake leads to the right number.
+        ValueError: if the answer is not made of numbers, or a mistake leads to the right answer.
     """
+    wanted = _numbers("right", right)
     for value, _ in mistakes:
-        if is_hit(value, right, 2 * DIGITS):
-            raise ValueError(f"mistakes has {value}, which cannot be told from the answer {right}.")
+        if _agree(_numbers("mistakes", value), wanted, 2 * DIGITS):
+            raise ValueError(
+                f"mistakes has {value!r}, which cannot be told from the answer {right!r}."
+            )
     if answer is None:
-        print("Not answered yet. Put your number after my_answer = and run the cell again.")
+        print("Not filled in yet. Put your answer in place of None and run the cell again.")
         return
-    given = number(answer)
-    if is_hit(given, right, DIGITS):
-        print(f"Right: {right:.6g}.")
+    given = _numbers("the answer", answer)
+    if given.shape != wanted.shape:
+        print(f"Expected {_count(wanted)}, found {_count(given)}.")
         return
+    if _agree(given, wanted, DIGITS):
+        print(f"Right: {_shown(wanted)}.")
+        return
+    print(f"{_shown(given)} is not it.")
     for value, mistake in mistakes:
-        if is_hit(given, value, DIGITS):
-            print(f"{given:.6g} is not it. {mistake}")
+        if _agree(given, _numbers("mistakes", value), DIGITS):
+            print(f"  {mistake}")
             return
-    print(f"{given:.6g} is not it (four digits are enough). Compute it again, step by step.")
+    print("  Compute it again, step by step; four digits are enough.")
+
+
+def _numbers(name: str, value: Any) -> NDArray[np.float64]:
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}; expected numbers such as 0.25.") from None
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} is {value!r}; expected finite numbers.")
+    return numbers
+
+
+def _agree(a: NDArray[np.float64], b: NDArray[np.float64], digits: float) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=digits, atol=1e-9))
+
+
+def _count(numbers: NDArray[np.float64]) -> str:
+    if numbers.ndim == 0:
+        return "one number"
+    return f"{numbers.size} number{'s' if numbers.size != 1 else ''}"
+
+
+def _shown(numbers: NDArray[np.float64]) -> str:
+    return ", ".join(f"{number:.6g}" for number in numbers.ravel())

@@ -9,7 +9,6 @@ import pytest
 
 from gspo_edu import predictions
 from gspo_edu.predictions import predict, reconcile, summary_figure
-from gspo_edu.questions import check_answer
 
 CHOICES = {"a": "all four", "b": "two"}
 MISSES = {"a": "Two of the four keep their gradient."}
@@ -139,28 +138,3 @@ def test_the_summary_counts_and_draws_rings_where_the_guesses_were() -> None:
 def test_a_summary_of_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match="lesson is '02'"):
         summary_figure("02")
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (None, "Not answered yet"),
-        (0.5, "Right: 0.5."),
-        (0.50004, "Right"),
-        (-0.5, "the sign is that of the loss"),
-        (0.7, "not it (four digits"),
-    ],
-)
-def test_questions(answer: float | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check_answer(answer, 0.5, [(-0.5, "the sign is that of the loss")])
-    assert said in capsys.readouterr().out
-
-
-def test_a_mistake_that_leads_to_the_right_number_is_no_mistake() -> None:
-    with pytest.raises(ValueError, match="cannot be told"):
-        check_answer(None, 0.5, [(0.5004, "too close")])
-
-
-def test_an_answer_that_is_no_number_is_an_error() -> None:
-    with pytest.raises(ValueError, match="expected a number"):
-        check_answer("half", 0.5)  # type: ignore[arg-type]

@@ -1,0 +1,51 @@
+"""What a reader is told about a computed answer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gspo_edu.questions import check_answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "Not filled in yet"),
+        (0.5, "Right: 0.5."),
+        (0.50004, "Right"),
+        ("0.5", "Right"),
+        (-0.5, "the sign is that of the loss"),
+        (0.7, "0.7 is not it.\n  Compute it again"),
+        ([0.5, 0.5], "Expected one number, found 2 numbers."),
+    ],
+)
+def test_one_number(answer: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_answer(answer, 0.5, [(-0.5, "the sign is that of the loss")])
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ([1.0, -1.0], "Right: 1, -1."),
+        (torch.tensor([1.0, -1.0]), "Right"),
+        ([0.5, -0.5], "0.5, -0.5 is not it.\n  not divided by the std"),
+        ([1.0], "Expected 2 numbers, found 1 number."),
+        (1.0, "Expected 2 numbers, found one number."),
+    ],
+)
+def test_several_numbers(answer: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_answer(answer, [1.0, -1.0], [([0.5, -0.5], "not divided by the std")])
+    assert said in capsys.readouterr().out
+
+
+def test_a_mistake_that_leads_to_the_right_number_is_no_mistake() -> None:
+    with pytest.raises(ValueError, match="cannot be told"):
+        check_answer(None, 0.5, [(0.5004, "too close")])
+
+
+@pytest.mark.parametrize("bad", ["half", [1, "b"], float("nan"), [[1], [1, 2]]])
+def test_an_answer_that_is_no_number_is_an_error(bad: object) -> None:
+    with pytest.raises(ValueError, match="the answer is"):
+        check_answer(bad, 0.5)  # type: ignore[arg-type]
