@@ -4,11 +4,11 @@
     python benchmarks/w1.py --trl           side by side with TRL's GRPOTrainer, alternating
     python benchmarks/w1.py --trl --json    the last line is one JSON object
 
-4 layers, width 64, 4 heads of 16, 16 experts top-2 of width 64, fp32; prompts of 17 tokens, answers
-of exactly 18; 32 prompts x 8 answers; four mini-batches of 64; GSPO; one core, one thread. TRL needs
-`pip install -e ".[trl]"`; it runs with the fastest settings found for it (see w1_trl.py). Both
-workers live side by side and take turns, since the same machine is faster in one minute than in the
-next: compare medians of ratios, never seconds of different runs.
+4 layers, width 64, 4 heads of 16, 16 experts top-2 of width 64, fp32; prompts of 17 tokens,
+answers of exactly 18; 32 prompts x 8 answers; four mini-batches of 64; GSPO; one core, one thread.
+TRL needs `pip install -e ".[trl]"`; it runs with the fastest settings found for it (see
+w1_trl.py). Both workers live side by side and take turns, since the same machine is faster in one
+minute than in the next: compare medians of ratios, never seconds of different runs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PROMPT, ANSWER, PROMPTS, GROUP, MINI_BATCHES = 17, 18, 32, 8, 4
-SHAPE = dict(
-    num_layers=4, width=64, num_heads=4, head_dim=16, num_experts=16, top_k=2, expert_width=64
-)
+SHAPE = {
+    "num_layers": 4,
+    "width": 64,
+    "num_heads": 4,
+    "head_dim": 16,
+    "num_experts": 16,
+    "top_k": 2,
+    "expert_width": 64,
+}
 VOCABULARY = 14
 # glibc gives memory back to the system after each step and takes it anew: slow for either side.
 MALLOC = {

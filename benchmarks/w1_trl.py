@@ -1,7 +1,7 @@
 """TRL's side of W1: GRPOTrainer on a Qwen3-MoE of the same shape, with its fastest settings.
 
-Found to pay on a CPU: grouped_mm experts, sdpa attention, a static cache, no gradient checkpointing,
-no auxiliary loss, fp32 (bf16 is on by default and slower here).
+Found to pay on a CPU: grouped_mm experts, sdpa attention, a static cache, no gradient
+checkpointing, no auxiliary loss, fp32 (bf16 is on by default and slower here).
 """
 
 from __future__ import annotations
