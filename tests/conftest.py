@@ -57,7 +57,7 @@ def sampled(calm, walk, dice):
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def quick():
     """Builds the config of a run that takes a fraction of a second."""
 
