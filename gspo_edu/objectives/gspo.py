@@ -136,7 +136,8 @@ def warn_if_range_cannot_bind(
     sigma = float(token_log_ratio(logp.detach(), logp_old, mask)[inside].std(correction=0))
     shortest = inside.sum(dim=1)[inside.any(dim=1)].min()
     binds = length_at_which_range_binds(sigma, clip_low, clip_high)
-    if sigma > 0 and binds < int(shortest):
+    # On-policy, only rounding is left of the log-ratios, and no range says anything yet.
+    if sigma > 1e-5 and binds < int(shortest):
         warnings.warn(
             f"The range [1 - {clip_low:g}, 1 + {clip_high:g}] cannot bind for GSPO here: with "
             f"token log-ratios of standard deviation {sigma:.3g} it would need answers of at most "
