@@ -172,7 +172,9 @@ def compare(args: argparse.Namespace) -> None:
     twice = [name for name in args.objectives if args.objectives.count(name) > 1]
     if twice:
         raise UsageError(f"--objectives names {twice[0]} twice.")
-    base = config_of(args)
+    if "objective" in args:
+        raise UsageError("compare takes --objectives, with an s, and names after it.")
+    base = config_of(args, objective=args.objectives[0])
     configs = [
         config_of(args, objective=objective, seed=base.seed + offset)
         for objective in args.objectives
