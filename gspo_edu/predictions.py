@@ -90,15 +90,16 @@ def reconcile(
         )
     _outcomes[name] = outcome
     guess = _kept().get(name)
-    label = f"{outcome}) " if choices else ""
+    found = found[:1].upper() + found[1:]
     if guess is None:
-        print(f"No prediction yet, and that is fine. {label}{found}")
+        answer = f"The answer is {outcome}. " if choices else ""
+        print(f"No prediction yet, and that is fine. {answer}{found}")
         for letter, text in misses.items():
             print(f"  Not {letter}: {text}")
     elif is_hit(guess, outcome, tolerance):
         print(f"You predicted {_shown(guess)}, and so it is. {found}")
     elif isinstance(guess, str):
-        print(f"You predicted {guess}; it is {label}{found}")
+        print(f"You predicted {guess}; the answer is {outcome}. {found}")
         print(f"  What {guess} misses: {misses[guess]}")
     else:
         side = "too high" if guess > float(outcome) else "too low"
@@ -138,18 +139,17 @@ def summary_figure(lesson: str) -> tuple[Figure, str]:
             ax.annotate(letter, (at, row), (11, -4), textcoords="offset points", fontsize=9)
         verdict = "no prediction yet"
         if name in guesses:
-            guess = guesses[name]
-            hit = is_hit(guess, outcome)
+            guess, hit = guesses[name], is_hit(guesses[name], outcome)
             verdict = "as predicted" if hit else f"you predicted {_shown(guess)}"
             at = letters.index(str(guess)) if guess in letters else place + (not hit)
             ax.plot(at, row, "o", ms=15, mfc="none", mec=VERMILION, mew=2)
-        ax.annotate(verdict, (4.4, row), va="center", fontsize=9)
+        ax.annotate(verdict, (3.7, row), va="center", fontsize=9)
     ax.set_yticks(range(len(outcomes)), [n.partition(" ")[2] for n in outcomes], fontsize=9)
-    ax.set(xlim=(-0.5, 6.5), ylim=(len(outcomes) - 0.4, -0.6), xticks=[])
+    ax.set(xlim=(-0.5, 5.5), ylim=(len(outcomes) - 0.4, -0.6), xticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)
     ax.tick_params(length=0)
-    score = f"{hits} of {len(guesses)} came out as predicted"
+    score = f"{hits} of {len(guesses)} came out as predicted" if guesses else "No prediction yet"
     ax.set_title(f"Dot: outcome. Ring: your prediction. {score}.", loc="left", fontsize=10)
     return figure, f"Lesson {lesson}, {len(outcomes)} predictions against outcomes; {score}."
 

@@ -34,20 +34,20 @@ def test_no_prediction_shows_everything_and_writes_nothing(
     asked(None)
     said = capsys.readouterr().out
     assert "  a) all four\n  b) two\n" in said
-    assert "No prediction yet, and that is fine. b) two corners are clipped." in said
+    assert "No prediction yet, and that is fine. The answer is b. Two corners are clipped." in said
     assert "Not a: Two of the four" in said
     assert not list(file.parent.iterdir())
 
 
 def test_wrong_guess_gets_its_own_answer(capsys: pytest.CaptureFixture[str]) -> None:
     asked("a")
-    assert "You predicted a; it is b) two corners" in (said := capsys.readouterr().out)
+    assert "You predicted a; the answer is b. Two corners" in (said := capsys.readouterr().out)
     assert "What a misses: Two of the four keep" in said
 
 
 def test_right_guess_is_taken_whatever_its_spelling(capsys: pytest.CaptureFixture[str]) -> None:
     asked(" B) ")
-    assert "You predicted b, and so it is. two corners" in (said := capsys.readouterr().out)
+    assert "You predicted b, and so it is. Two corners" in (said := capsys.readouterr().out)
     assert "misses" not in said
 
 
@@ -95,7 +95,7 @@ def test_predictions_are_kept_between_sessions_and_lessons(
     monkeypatch.setattr(predictions, "_asked", {})
     capsys.readouterr()
     asked(None)
-    assert "You predicted a; it is b" in capsys.readouterr().out
+    assert "You predicted a; the answer is b" in capsys.readouterr().out
 
 
 def test_the_environment_can_name_the_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:

@@ -168,7 +168,8 @@ $\varepsilon = 0.2$ the range is $[0.8,\, 1.2]$: one minus and one plus $\vareps
 $[0.2,\, 1.2]$.
 
 **By hand**, for the first token ($r = 1.5$, $\hat A = 0.6$): unclipped $1.5 \cdot 0.6 = 0.90$,
-clipped $1.2 \cdot 0.6 = 0.72$. The smaller is 0.72. Now all ten tokens:
+clipped $1.2 \cdot 0.6 = 0.72$. The smaller is 0.72. Now all ten tokens, averaged over tokens as
+PPO's paper averages over time steps (lesson 03 comes back to that choice):
 """
 
 # %%
@@ -183,7 +184,7 @@ surrogate = np.minimum(unclipped, clipped)
 print("answer  ratio     A    r*A  clip*A    min")
 for row, place in np.argwhere(batch.mask):
     cells = [x[row, place] for x in (ratio, A, unclipped, clipped, surrogate)]
-    print("{:6d} {:6.2f} {:+5.1f} {:+6.2f} {:+7.2f} {:+6.2f}".format(row + 1, *cells))
+    print("{:6d} {:6.2f} {:+5.1f} {:+6.3f} {:+7.3f} {:+6.3f}".format(row + 1, *cells))
 
 objective = surrogate[batch.mask].mean()
 print(f"mean over {batch.mask.sum()} tokens: {objective:+.4f}")
@@ -239,7 +240,7 @@ each token's log-prob:
 logp = t.logp.clone().requires_grad_()
 loss = ppo(logp, t.logp_old, torch.tensor(advantage), t.mask).loss
 loss.backward()
-slope = (-logp.grad * t.mask.sum()).numpy()  # of the objective, without the mean's 1/10
+slope = (0.0 - logp.grad * t.mask.sum()).numpy()  # of the objective, without the mean's 1/10
 
 outside = (ratio < low) | (ratio > high)
 print("answer  ratio     A  outside  slope")
@@ -314,7 +315,7 @@ from gspo_edu.plots import BLACK, GREEN, GREY, new_figure
 
 figure, axes = new_figure(2, width=3.9, height=3.2)
 grid = np.linspace(0.3, 2.15, 400)
-for ax, a, title in ((axes[0], 0.6, "A > 0"), (axes[1], -0.4, "A < 0")):
+for ax, a, corner in ((axes[0], 0.6, "upper left"), (axes[1], -0.4, "upper right")):
     value = np.minimum(grid * a, np.clip(grid, low, high) * a)
     flat = (grid > high) if a > 0 else (grid < low)
     ax.axvspan(low, high, color=GREEN, alpha=0.15, lw=0)
@@ -325,9 +326,9 @@ for ax, a, title in ((axes[0], 0.6, "A > 0"), (axes[1], -0.4, "A < 0")):
         if math.isclose(A[row, place], a):
             fill = "white" if slope[row, place] == 0 else BLACK
             ax.plot(ratio[row, place], surrogate[row, place], "o", ms=7, mfc=fill, mec=BLACK)
-    ax.set_title(title, loc="left", fontsize=10)
+    ax.set_title(f"A {'>' if a > 0 else '<'} 0", loc="left", fontsize=10)
     ax.set(xlabel="importance ratio r (green: 0.8 to 1.2)", ylabel="objective")
-    ax.legend(fontsize=8, frameon=False)
+    ax.legend(fontsize=8, frameon=False, loc=corner)
 show(
     figure,
     "PPO's objective over the ratio. For a positive advantage it rises and is flat above 1.2; for "
@@ -468,7 +469,7 @@ predict(
     {
         "a": "exactly at 1.2",
         "b": "somewhat above 1.2, and it stays there",
-        "c": "close to 5, as without clipping, only later",
+        "c": "as high as without clipping, only later",
     },
     my_guess,
 )
@@ -478,7 +479,7 @@ predict(
 from itertools import pairwise
 
 
-def ratios_over_steps(clip_high: float, steps: int = 40, lr: float = 0.3) -> list[float]:
+def ratios_over_steps(clip_high: float, steps: int = 40, lr: float = 0.1) -> list[float]:
     """The sampled digit's ratio after each step of plain gradient ascent."""
     start = torch.full((10,), 0.8 / 9, dtype=torch.float64)
     start[9] = 0.2
@@ -500,7 +501,7 @@ stopped = sum(after != before for before, after in pairwise(with_clip))
 print(f"with clipping:    {with_clip[-1]:.4f}, unchanged after step {stopped}")
 print(f"without clipping: {without_clip[-1]:.4f} (5 would be probability 1)")
 assert with_clip[stopped] == with_clip[-1] > high
-assert without_clip[-1] > 4
+assert without_clip[-1] > 2 * with_clip[-1]
 
 # %% tags=["nbval-ignore-output"]
 from gspo_edu.plots import objective_style
@@ -578,7 +579,8 @@ summary_picture("02")
 r"""
 ## Three questions to compute
 
-Pencil or code, as you like. Four digits are enough. The answers are in the folded cell below them.
+Pencil or code, as you like. Four digits are enough. The folded cell below them works them out: run
+it, then open its output.
 
 **1.** A token has $r = 0.7$ and $\hat A = -2$; $\varepsilon = 0.2$. What is its contribution to the
 objective?
