@@ -103,6 +103,8 @@ class TrainConfig:
                 raise ValueError(f"{name} is {value}; expected more than 0.")
             if name in NOT_NEGATIVE and value < 0:
                 raise ValueError(f"{name} is {value}; expected 0 or more.")
+        if self.lr > 1:
+            raise ValueError(f"lr is {self.lr}; expected at most 1.")
         if self.seed >= 2**63 - 1:
             raise ValueError(f"seed is {self.seed}; expected less than 2**63 - 1.")
         if self.group_size < 2:
