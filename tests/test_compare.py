@@ -1,0 +1,148 @@
+"""Objectives side by side: paired seeds, honest intervals, no run made twice."""
+
+import numpy as np
+import pytest
+
+from gspo_edu import compare
+from gspo_edu.compare import comparison_table, folder_of, mean_with_interval, run_all, summary_of
+from gspo_edu.intervals import bootstrap_interval
+from gspo_edu.runs import RunFolderError, prepare_folder, run
+
+
+@pytest.fixture
+def cells(quick):
+    """GRPO and GSPO on two seeds."""
+    return [
+        quick(objective=objective, seed=seed, rollouts=1)
+        for objective in ("grpo", "gspo")
+        for seed in (0, 1)
+    ]
+
+
+def made_up(objective, seed, gain):
+    return {
+        "objective": objective,
+        "seed": seed,
+        "held_out_reward_before": 0.4,
+        "held_out_reward_after": 0.4 + gain,
+        "held_out_exact_after": 0.125,
+        "clip_fraction_seq": 0.0625,
+        "drift_per_update": 0.03,
+        "drift_per_rollout": 0.05,
+    }
+
+
+def files_of(out):
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != "timings.jsonl"
+    }
+
+
+def test_processes_beside_each_other_make_the_runs_of_one_after_the_other(tmp_path, cells):
+    alone = run_all(tmp_path / "alone", cells, jobs=1, overwrite=False)
+    beside = run_all(tmp_path / "beside", cells, jobs=2, overwrite=False)
+    assert alone == beside
+    assert files_of(tmp_path / "alone") == files_of(tmp_path / "beside")
+    assert [(s["objective"], s["seed"]) for s in alone] == [
+        ("grpo", 0), ("grpo", 1), ("gspo", 0), ("gspo", 1),
+    ]  # fmt: skip
+    prepare_folder(tmp_path / "single", cells[2], overwrite=False)
+    run(tmp_path / "single", cells[2])
+    metrics = folder_of(tmp_path / "alone", cells[2]) / "metrics.jsonl"
+    assert (tmp_path / "single" / "metrics.jsonl").read_bytes() == metrics.read_bytes()
+
+
+def test_what_is_finished_is_not_run_again(tmp_path, cells, monkeypatch):
+    first = run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    trained = []
+
+    def watching(folder, config):
+        trained.append(folder.name)
+        return run(folder, config)
+
+    monkeypatch.setattr(compare, "run", watching)
+    both = run_all(tmp_path, cells[:2], jobs=1, overwrite=False)
+    assert trained == ["grpo-seed1"]
+    assert both[0] == first[0]
+    run_all(tmp_path, cells[:2], jobs=1, overwrite=True)
+    assert trained == ["grpo-seed1", "grpo-seed0", "grpo-seed1"]
+
+
+def test_what_was_interrupted_goes_on(tmp_path, quick):
+    config = quick(rollouts=2)
+    folder = folder_of(tmp_path / "stopped", config)
+    prepare_folder(folder, config, overwrite=False)
+
+    def stop(records):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, config, on_rollout=stop)
+    run_all(tmp_path / "stopped", [config], jobs=1, overwrite=False)
+    run_all(tmp_path / "whole", [config], jobs=1, overwrite=False)
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
+
+
+def test_runs_with_other_settings_are_not_mixed_in(tmp_path, cells, quick):
+    run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    before = files_of(tmp_path)
+    other = quick(objective="grpo", seed=0, rollouts=1, lr=1e-4)
+    with pytest.raises(RunFolderError, match="other settings"):
+        run_all(tmp_path, [other], jobs=1, overwrite=False)
+    assert files_of(tmp_path) == before
+
+
+def test_summaries_hold_the_means_of_the_metrics(tmp_path, cells):
+    (summary,) = run_all(tmp_path, cells[2:3], jobs=1, overwrite=False)
+    records = compare.read_lines(folder_of(tmp_path, cells[2]) / "metrics.jsonl")
+    for name in ("clip_fraction_seq", "drift_per_update", "drift_per_rollout"):
+        assert summary[name] == pytest.approx(np.mean([record[name] for record in records]))
+    assert summary == summary_of(folder_of(tmp_path, cells[2]))
+    assert summary["drift_per_update"] > 0
+
+
+def test_the_table_pairs_by_seed():
+    grpo = [0.10, 0.20, 0.30, 0.40, 0.50]
+    gspo = [0.13, 0.22, 0.33, 0.44, 0.53]  # 0.03 better on each seed but for rounding
+    summaries = [made_up("grpo", seed, gain) for seed, gain in enumerate(grpo)]
+    summaries += [made_up("gspo", seed, gain) for seed, gain in reversed(list(enumerate(gspo)))]
+    table = comparison_table(summaries)
+    (paired,) = [line for line in table.splitlines() if line.startswith("gspo minus grpo")]
+    assert "+0.030 (" in paired
+    assert "5 seeds" in paired
+    assert paired.endswith("a difference")
+    assert "no clear difference" not in paired
+    assert "grpo: mean gain +0.300 (" in table
+    rows = [line.split() for line in table.splitlines() if line.startswith("grpo  ")]
+    assert rows[1] == ["grpo", "1", "0.400", "0.600", "+0.200", "12.5%", "0.0625", "3.00%"]
+
+
+def test_noise_is_no_difference():
+    differences = [0.1, -0.1, 0.05, -0.04, 0.0]
+    summaries = [made_up("grpo", seed, 0.3) for seed in range(5)]
+    summaries += [made_up("gspo", seed, 0.3 + d) for seed, d in enumerate(differences)]
+    assert "no clear difference" in comparison_table(summaries)
+
+
+def test_the_interval_is_as_wide_as_the_standard_error_says():
+    values = np.random.default_rng(1).normal(0.5, 0.1, size=200)
+    low, high = bootstrap_interval(values)
+    error = values.std() / np.sqrt(200)
+    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
+    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
+    narrow = bootstrap_interval(values, level=0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_the_interval_is_the_same_every_time_and_contains_equal_values():
+    assert bootstrap_interval([1.0, 2.0, 4.0]) == bootstrap_interval([1.0, 2.0, 4.0])
+    assert bootstrap_interval([0.3, 0.3, 0.3]) == pytest.approx((0.3, 0.3))
+    with pytest.raises(ValueError, match="values is empty"):
+        bootstrap_interval([])
+
+
+def test_means_say_how_many_seeds():
+    assert mean_with_interval([0.5, 0.5]).startswith("+0.500 (95% bootstrap interval +0.500 to")
+    assert "2 seeds" in mean_with_interval([0.5, 0.5])
