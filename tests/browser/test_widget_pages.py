@@ -226,24 +226,66 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("width", [360, 800, 1600])
+SIZE = "[document.documentElement.scrollWidth, document.querySelector('.gspo-w').offsetHeight]"
+# What is wider than its place: a number in its box, or a text of a plot outside the widget.
+CUT = """
+() => {
+  const whole = document.querySelector(".gspo-w").getBoundingClientRect();
+  const outside = (node) => {
+    const box = node.getBoundingClientRect();
+    return node.textContent && (box.left < whole.left || box.right > whole.right);
+  };
+  const cut = (node) => node.scrollWidth > node.clientWidth + 1;
+  return [
+    ...[...document.querySelectorAll("svg text")].filter(outside),
+    ...[...document.querySelectorAll("dd, td, th, button, .gspo-choice span")].filter(cut),
+  ].map((node) => node.textContent);
+}
+"""
+
+
 @pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
-def test_nothing_jumps_or_overflows(show, widget_class, width):
-    page = show(widget_class(), width=width)
+def test_nothing_jumps_or_overflows(show, widget_class):
+    page = show(widget_class())
     index, start, end = MOVES[widget_class]
     what = "input[type=range]" if widget_class is GroupAdvantage else "svg.gspo-plot"
-    size = "[document.documentElement.scrollWidth, document.querySelector('.gspo-w').offsetHeight]"
-    redraw(page)
-    before = page.evaluate(size)
-    assert before[0] == width
-    heights = set()
     target = page.locator(what).nth(index)
-    for share in range(5):
-        at = [a + (b - a) * share / 4 for a, b in zip(start, end, strict=True)]
-        drag(page, target, start, at, steps=2)
+    for width in (360, 800, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
         redraw(page)
-        heights.add(tuple(page.evaluate(size)))
-    assert heights == {tuple(before)}
+        before = page.evaluate(SIZE)
+        assert before[0] == width
+        for share in (0, 0.25, 0.5, 0.75, 1):
+            at = [a + (b - a) * share for a, b in zip(start, end, strict=True)]
+            drag(page, target, start, at, steps=2)
+            redraw(page)
+            assert page.evaluate(SIZE) == before
+            assert page.evaluate(CUT) == []
+
+
+EXTREMES = [
+    RatioClip("gspo", advantage=-1),
+    RatioClip(advantage=250, ratio=3.2),
+    OneAnswer([0.004]),
+    OneAnswer([1.001, 0.98] * 100),
+    LengthSpread(sigma=1, length=10_000),
+    LengthSpread(sigma=0.001, length=10_000),
+    LengthSpread(sigma=0.3, length=12, clip_low=0.2, clip_high=0.27),
+    GroupAdvantage([0.1, 0.1]),
+    GroupAdvantage([0.0] * 15 + [1]),
+    GroupAdvantage([-5, 12, 3], low=-10, high=20, normalize=False),
+]
+
+
+def test_extreme_states_fit(show):
+    for widget in EXTREMES:
+        page = show(widget, width=360)
+        for width in (360, 800):
+            page.set_viewport_size({"width": width, "height": 900})
+            redraw(page)
+            assert page.evaluate(SIZE)[0] == width, widget.words()
+            assert page.evaluate(CUT) == [], widget.words()
+        page.close()
 
 
 @pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)

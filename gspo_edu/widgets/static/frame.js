@@ -61,7 +61,8 @@ export function mount({ model, el }, title, names, lines, build) {
     saving ||= setTimeout(save, 50);
   };
   // The state in a sentence, at once for the eye; a screen reader hears it once the hand rests.
-  const say = (text) => {
+  const say = (sentence) => {
+    const text = sentence.replace(/ ([<>=]) /g, "\u00a0$1\u00a0"); // no line break in "A > 0"
     if (words.textContent === text) return;
     words.textContent = text;
     clearTimeout(speaking);

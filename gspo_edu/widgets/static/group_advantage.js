@@ -177,8 +177,9 @@ export function render(context) {
       });
       say(
         equal
-          ? `All ${count} rewards are equal: a dead group. Every advantage is 0 and ` +
-              "no answer becomes likelier or less likely, however right or wrong they all are."
+          ? `${count === 2 ? "Both" : `All ${count}`} rewards are equal: a dead group. ` +
+              "Every advantage is 0 and no answer becomes likelier or less likely, " +
+              "however right or wrong they all are."
           : `A = (reward − ${fixed(mean, 3)})${normalize ? ` / ${fixed(std, 3)}` : ""}. ` +
               `${up} of ${count} answers become likelier, ${downward} less likely` +
               `${count - up - downward ? `, ${count - up - downward} stay as they are` : ""}. ` +

@@ -153,8 +153,8 @@ export function render(context) {
       const bottom = HEIGHT - EDGE.bottom;
       const y = scale(0, 1.04, bottom, EDGE.top);
       const marks =
-        reach < 0.25
-          ? ticks(1 - reach, 1 + reach, 4)
+        reach < 1
+          ? ticks(Math.exp(-reach), Math.exp(reach), 5)
           : ROUND.filter((v) => Math.abs(Math.log(v)) <= reach).map((v) => [v, String(v)]);
       sAxis(
         marks.map(([v, text]) => [x(Math.log(v)), text]),
@@ -214,6 +214,7 @@ export function render(context) {
       length.show(tokens, String(tokens));
       low.show(down, short(down));
       high.show(up, short(up));
+      const digits = Math.min(Math.max(Math.ceil(1 - Math.log10(found.std)), 2), 5);
       numbers.show({
         outside: percent(found.outside),
         positive: percent(found.above),
@@ -222,7 +223,7 @@ export function render(context) {
         mean: significant(found.mean, 2),
         std: significant(found.std, 2),
         s: middle90(found.mean, found.std)
-          .map((v) => Math.exp(v).toFixed(Math.max(2, Math.ceil(1 - Math.log10(found.std)))))
+          .map((v) => Math.exp(v).toFixed(digits))
           .join("…"),
         product: middle90(tokens * found.mean, tokens * found.std).map(exponential).join("…"),
       });
@@ -230,7 +231,8 @@ export function render(context) {
       say(
         `Of answers with ${tokens} tokens, ${percent(found.outside)} lie outside the range; ` +
           `clipped are ${percent(found.above)} of those with A > 0 and ` +
-          `${percent(found.below)} of those with A < 0. Beyond L = 4/σ² = ${turn} the mean of log s outweighs its spread.`,
+          `${percent(found.below)} of those with A < 0. ` +
+          `Beyond L = 4/σ² = ${turn} the mean of log s outweighs its spread.`,
       );
     };
   });

@@ -161,7 +161,7 @@ export function render(context) {
           chart,
           legend([
             ["green", "GRPO's range"],
-            ["blue", "gradient, with its weight"],
+            ["blue", "gradient with weight"],
             ["red", "gradient zero"],
           ]),
         ),
@@ -187,7 +187,8 @@ export function render(context) {
 
       const furthest = Math.exp(Math.max(...ratios.map((r) => Math.abs(Math.log(r)))) * 1.04);
       if (!dragging) {
-        [zoom, inner] = ZOOMS.find(([size]) => size >= furthest) ?? [furthest, furthest ** 0.5];
+        const huge = [10 ** Math.ceil(Math.log10(furthest)), 10];
+        [zoom, inner] = ZOOMS.find(([size]) => size >= furthest) ?? huge;
       }
       const wide = width(chart);
       const low = EDGE.top + CHART;
@@ -229,7 +230,9 @@ export function render(context) {
       set(handles, { d: cell > 12 ? ratios.map(top).join("") : "" });
       set(chosenHandle, { d: top(ratios[index], index) });
       const every = cell >= 34 ? 1 : Math.ceil(count / 5);
-      const labelled = ratios.map((_, i) => i).filter((i) => (i + 1) % every === 0 || i === 0);
+      const labelled = ratios
+        .map((_, i) => i)
+        .filter((i) => (i + 1) % every === 0 || (i === 0 && every > 2));
       const name = names(labelled.length);
       labelled.forEach((i, k) => {
         set(name[k], { x: x(i + 0.5), y: low + 17 });

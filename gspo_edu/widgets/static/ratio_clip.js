@@ -122,7 +122,6 @@ export function render(context) {
             ["blue", "gradient flows", "solid"],
             ["red", "gradient zero", "dotted"],
             ["soft", "without clip", "dashed"],
-            ["green", "clip range"],
           ]),
           ratio.node,
         ),
@@ -137,7 +136,7 @@ export function render(context) {
       const key = get("objective");
       const symbol = key === "gspo" ? "s" : "r";
       if (halfOf !== `${low}/${high}` || Math.abs(r - 1) > half * 1.0001) {
-        half = Math.max(axisHalf(low, high), Math.abs(r - 1));
+        half = Math.max(axisHalf(low, high), 1.1 * Math.abs(r - 1));
         halfOf = `${low}/${high}`;
       }
       const digits = decimals(half);
@@ -172,7 +171,7 @@ export function render(context) {
         height: bottom - EDGE.top,
       });
       set(bandText, { x: (x(1 - low) + x(1 + high)) / 2, y: EDGE.top - 7 });
-      write(bandText, `${significant(1 - low, 7)} … ${significant(1 + high, 7)}`);
+      write(bandText, `range ${significant(1 - low, 7)} … ${significant(1 + high, 7)}`);
       set(one, { x1: x(1), x2: x(1), y1: EDGE.top, y2: bottom });
       set(free, {
         d: path([
@@ -194,11 +193,13 @@ export function render(context) {
       const run = x(1) - x(0);
       const rise = here.slope * (y(1) - y(0));
       const size = 52 / Math.hypot(run, rise);
+      const back = Math.min(size, (px - EDGE.left) / run);
+      const on = Math.min(size, (wide - EDGE.right - px) / run);
       set(tangent, {
-        x1: px - run * size,
-        x2: px + run * size,
-        y1: py - rise * size,
-        y2: py + rise * size,
+        x1: px - run * back,
+        x2: px + run * on,
+        y1: py - rise * back,
+        y2: py + rise * on,
         "data-tone": tone(here.clipped),
       });
       set(point, { cx: px, cy: py, "data-tone": tone(here.clipped) });

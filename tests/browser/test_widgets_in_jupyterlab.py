@@ -1,0 +1,177 @@
+"""The widgets in a real JupyterLab: moved by mouse and keyboard, their traits read by a cell."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytest.importorskip("anywidget")
+pytest.importorskip("jupyterlab")
+pytest.importorskip("ipykernel")
+nbformat = pytest.importorskip("nbformat")
+
+pytestmark = pytest.mark.browser
+
+CELLS = [
+    "import json\n"
+    "from gspo_edu.widgets import GroupAdvantage, LengthSpread, OneAnswer, RatioClip\n"
+    "ratio, answer, spread, group = RatioClip(), OneAnswer(), LengthSpread(), GroupAdvantage()",
+    "ratio",
+    "answer",
+    "spread",
+    "group",
+    "widgets = (ratio, answer, spread, group)\n"
+    "print(json.dumps([dict(widget.settings(), words=widget.words()) for widget in widgets]))",
+    "answer.ratios = [1.0] * 9 + [3.0]",
+]
+READ, SET = 5, 6
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Address of a notebook in a JupyterLab that has settings of its own."""
+    folder = tmp_path_factory.mktemp("lab")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(notebook, folder / "widgets.ipynb")
+    own = {
+        name: str(folder / name.lower())
+        for name in (
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_RUNTIME_DIR",
+            "JUPYTERLAB_SETTINGS_DIR",
+            "JUPYTERLAB_WORKSPACES_DIR",
+            "IPYTHONDIR",
+        )
+    }
+    settings = folder / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    quiet = {"fetchNews": "false", "checkForUpdates": False}  # no question over the notebook
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += [
+        f"--ServerApp.port={port}",
+        "--ServerApp.ip=127.0.0.1",
+        "--ServerApp.port_retries=0",
+    ]
+    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"]
+    log = folder / "log.txt"
+    with log.open("w") as stream:
+        server = subprocess.Popen(
+            command, cwd=folder, env=os.environ | own, stdout=stream, stderr=subprocess.STDOUT
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_for(f"{address}/api/status?token={token}", server, log)
+        yield f"{address}/lab/tree/widgets.ipynb?token={token}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def wait_for(address, server, log):
+    for _ in range(300):
+        assert server.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+def run_cell(page, index):
+    """Run one cell as a reader does and return the text of its output."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
+    cell.locator(".cm-content").click()
+    prompt = cell.locator(".jp-InputPrompt")
+    before = prompt.inner_text()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function(
+        "([node, before]) => ![before, '[*]:'].includes(node.innerText)",
+        arg=[prompt.element_handle(), before],
+    )
+    page.keyboard.press("Escape")
+    return cell.locator(".jp-OutputArea-output").all_inner_texts()
+
+
+def fact(view, name):
+    return view.locator(f'[data-fact="{name}"]').inner_text().replace("−", "-")
+
+
+def drag(page, chart, start, end):
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*points[0])
+    page.mouse.down()
+    page.mouse.move(*points[1], steps=6)
+    page.mouse.up()
+
+
+def test_reader_moves_and_a_cell_reads(lab, open_page):
+    page = open_page(width=1100)
+    page.set_viewport_size({"width": 1100, "height": 4500})  # the notebook draws what is in view
+    page.goto(lab)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+    page.get_by_text("| Idle").wait_for()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 4")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
+        ".every((node) => /\\d/.test(node.innerText))"
+    )
+    unstacked = """[...document.querySelectorAll(".gspo-w dd")].filter((number) =>
+      number.getBoundingClientRect().top <
+      number.previousElementSibling.getBoundingClientRect().bottom).length"""
+    assert page.evaluate(unstacked) == 0  # JupyterLab has a style of its own for such lists
+    ratio, answer, spread, group = (page.locator(".gspo-w").nth(i) for i in range(4))
+    assert answer.locator('[data-fact="tokens"]').inner_text() == "10"  # the kernel moved it
+    answer.get_by_role("button", name="1.2 · 0.9 · 1.0 · 1.1").click()
+
+    drag(page, ratio.locator("svg.gspo-plot"), (0.7, 0.5), (0.25, 0.5))
+    drag(page, answer.locator("svg.gspo-plot"), (0.9, 0.3), (0.9, 0.1))
+    drag(page, spread.locator("svg.gspo-plot").nth(1), (0.5, 0.5), (0.9, 0.5))
+
+    active = ".jp-Notebook-cell.jp-mod-active"
+    chosen = "(node) => [...document.querySelectorAll('.jp-Notebook-cell')].indexOf(node)"
+    last = group.get_by_label("answer 2")
+    last.click(position={"x": 2, "y": 12})
+    place = page.locator(active).evaluate(chosen)
+    for key in ("ArrowUp", "ArrowRight", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    page.keyboard.press("Tab")
+    page.keyboard.press("End")
+    assert page.locator(active).evaluate(chosen) == place  # the notebook did not take the keys
+
+    page.wait_for_timeout(200)  # the browser saves 50 ms after the hand rests
+    (output,) = run_cell(page, READ)
+    state = json.loads(output)
+    assert state[0]["ratio"] < 0.8
+    assert state[1]["ratios"][:3] == [1.2, 0.9, 1.0]
+    assert state[1]["ratios"][3] > 1.27
+    assert state[1]["token"] == 4
+    assert state[2]["length"] > 1000
+    assert state[3]["rewards"] == pytest.approx([1, 0.02, 1, 0])
+    words = [one["words"] for one in state]
+    assert f"the objective is {float(fact(ratio, 'objective')):g} on" in words[0]
+    assert f"s = {fact(answer, 'mean')}" in words[1]
+    assert f"{fact(spread, 'outside')} of answers".replace("\u00a0", "") in words[2]
+    assert f"mean {fact(group, 'mean')}, std {fact(group, 'std')}" in words[3]
+
+    run_cell(page, SET)
+    page.wait_for_function(
+        "[...document.querySelectorAll('[data-fact=mean]')].some(n => n.innerText === '1.116123')"
+    )
