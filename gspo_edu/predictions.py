@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_edu.plots import BLUE, VERMILION, new_figure, show
+from gspo_edu.plots import BLACK, ORANGE, new_figure, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +134,7 @@ def summary_figure(lesson: str) -> tuple[Figure, str]:
     for row, (name, outcome) in enumerate(outcomes.items()):
         letters = list(_asked[name] or {})
         place = letters.index(str(outcome)) if letters else 0
-        ax.plot(place, row, "o", ms=8, color=BLUE)
+        ax.plot(place, row, "o", ms=8, color=BLACK)
         for at, letter in enumerate(letters or [_shown(outcome)]):
             ax.annotate(letter, (at, row), (11, -4), textcoords="offset points", fontsize=9)
         verdict = "no prediction yet"
@@ -142,7 +142,7 @@ def summary_figure(lesson: str) -> tuple[Figure, str]:
             guess, hit = guesses[name], is_hit(guesses[name], outcome)
             verdict = "as predicted" if hit else f"you predicted {_shown(guess)}"
             at = letters.index(str(guess)) if guess in letters else place + (not hit)
-            ax.plot(at, row, "o", ms=15, mfc="none", mec=VERMILION, mew=2)
+            ax.plot(at, row, "o", ms=15, mfc="none", mec=ORANGE, mew=2)
         ax.annotate(verdict, (3.7, row), va="center", fontsize=9)
     ax.set_yticks(range(len(outcomes)), [n.partition(" ")[2] for n in outcomes], fontsize=9)
     ax.set(xlim=(-0.5, 5.5), ylim=(len(outcomes) - 0.4, -0.6), xticks=[])
