@@ -43,8 +43,8 @@ def variance_inflation(correlation: float, length: int) -> float:
     """Factor by which correlated tokens widen the variance of log s, from 0 to ``length``.
 
     For log-ratios whose correlation falls as ``correlation ** distance`` (an AR(1) process) it is
-    1 + 2 sum_k (1 - k / length) correlation^k; about (1 + c) / (1 - c) for long answers. Correlated
-    tokens of standard deviation sigma spread s like independent ones of sigma * sqrt(factor).
+    1 + 2 sum_k (1 - k / length) correlation^k; about (1 + c) / (1 - c) for long answers. Then s
+    scatters like that of ``length / factor`` independent tokens; its mean is not affected.
 
     Raises:
         ValueError: if the correlation is not between -1 and 1, or the length is below 1.
