@@ -109,10 +109,10 @@ The **importance ratio** of token $t$ is
 $$ r_t(\theta) = \frac{\pi_\theta(y_t)}{\pi_{\text{old}}(y_t)}
    = \exp\bigl(\log \pi_\theta(y_t) - \log \pi_{\text{old}}(y_t)\bigr) $$
 
-(arXiv 1707.06347, section 3). In words: how many times likelier the token has become. Above 1 it
-was pushed up, below 1 it was pushed down, exactly 1 means unchanged. The first token of the first
-answer: $0.3 / 0.2 = 1.5$. Programs subtract log-probs instead of dividing, which is the same and
-safer:
+(arXiv 1707.06347, section 3; each probability is that of the token after the prompt and the tokens
+before it). In words: how many times likelier the token has become. Above 1 it was pushed up, below
+1 it was pushed down, exactly 1 means unchanged. The first token of the first answer: $0.3 / 0.2 =
+1.5$. Programs subtract log-probs instead of dividing, which is the same and safer:
 """
 
 # %%
@@ -509,7 +509,7 @@ from gspo_edu.plots import objective_style
 figure, (ax,) = new_figure(width=6, height=3)
 ax.axhspan(low, high, color=GREEN, alpha=0.15, lw=0)
 ax.plot(without_clip, "--", color=GREY, label="without clipping")
-ax.plot(with_clip, **{**objective_style("ppo"), "linestyle": "-", "label": "PPO, range 0.2"})
+ax.plot(with_clip, **objective_style("ppo") | {"label": "PPO, range 0.2", "lw": 2.5})
 ax.set(xlabel="gradient step on the same sample", ylabel="importance ratio (green: 0.8 to 1.2)")
 ax.legend(fontsize=8, frameon=False)
 show(

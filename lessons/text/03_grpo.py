@@ -550,7 +550,7 @@ assert min(record["grad_norm"] for record in first_updates) > 0.1
 # %% tags=["nbval-ignore-output"]
 from gspo_edu.plots import objective_style
 
-style = objective_style("grpo") | {"linestyle": "-", "lw": 1.5}
+style = objective_style("grpo") | {"lw": 1.5}
 update = [record["update"] for record in records]
 panels = {
     "reward": "reward of the rollout",

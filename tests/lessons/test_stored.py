@@ -111,6 +111,26 @@ def test_tags_are_known_and_training_cells_assert(lesson: Path) -> None:
             assert "assert " in code
 
 
+NAME = re.compile(r'\b(predict|reconcile)\(\s*"([^"]+)"')
+
+
+def test_every_prediction_is_reconciled_after_the_outcome(lesson: Path) -> None:
+    asked: list[str] = []
+    answered: list[str] = []
+    for cell in code_cells(read(lesson)):
+        for kind, name in NAME.findall("".join(cell["source"])):
+            assert name.split()[0] == lesson.name[:2]
+            assert kind in cell["metadata"].get("tags", [])
+            if kind == "reconcile":
+                assert name in asked
+                answered.append(name)
+            else:
+                assert asked == answered, f"{name} is asked while another is open"
+                asked.append(name)
+    assert asked == answered
+    assert len(set(asked)) == len(asked)
+
+
 def stored_cell(source: str, count: int | None, *outputs: dict[str, Any]) -> dict[str, Any]:
     return {
         "cell_type": "code",
