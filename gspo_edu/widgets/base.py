@@ -75,12 +75,12 @@ class LessonWidget(anywidget.AnyWidget):
 
 
 def png(figure: Figure) -> str:
-    """``figure`` as base64 PNG with at most 32 colours, which keeps notebooks small."""
+    """``figure`` as base64 PNG with at most 64 colours, which keeps notebooks small."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     figure.savefig(raw, format="png", dpi=2 * DPI)
-    image = Image.open(raw).convert("RGB").quantize(32, dither=Image.Dither.NONE)
+    image = Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE)
     image.save(small, format="png", optimize=True)
     return base64.b64encode(small.getvalue()).decode("ascii")
 

@@ -15,12 +15,12 @@ WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage]
 
 @pytest.fixture
 def show(open_page, tmp_path):
-    """show(widget, width=...) → a page with the widget, cut off from the network."""
+    """show(widget, page, width=...) → a page, perhaps a given one, with the widget, offline."""
 
-    def open_widget(widget, **options):
+    def open_widget(widget, page=None, **options):
         file = tmp_path / f"{widget.name}.html"
         file.write_text(to_html(widget), encoding="utf-8")
-        page = open_page(offline=True, **options)
+        page = page or open_page(offline=True, **options)
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(file.as_uri())
@@ -278,14 +278,14 @@ EXTREMES = [
 
 
 def test_extreme_states_fit(show):
+    page = None
     for widget in EXTREMES:
-        page = show(widget, width=360)
+        page = show(widget, page)
         for width in (360, 800):
             page.set_viewport_size({"width": width, "height": 900})
             redraw(page)
             assert page.evaluate(SIZE)[0] == width, widget.words()
             assert page.evaluate(CUT) == [], widget.words()
-        page.close()
 
 
 @pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
@@ -327,7 +327,7 @@ FRAMES = """
   move("pointerdown", 0);
   const step = (time) => {
     times.push(time);
-    if (times.length > 90) return done(times);
+    if (times.length > 60) return done(times);
     move("pointermove", 0.5 + 0.5 * Math.sin(times.length / 8));
     requestAnimationFrame(step);
   };

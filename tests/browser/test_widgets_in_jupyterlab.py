@@ -120,7 +120,7 @@ def drag(page, chart, start, end):
     page.mouse.up()
 
 
-def test_reader_moves_and_a_cell_reads(lab, open_page):
+def test_reader_moves_and_a_cell_reads(open_page, lab):
     page = open_page(width=1100)
     page.set_viewport_size({"width": 1100, "height": 4500})  # the notebook draws what is in view
     page.goto(lab)
@@ -128,7 +128,7 @@ def test_reader_moves_and_a_cell_reads(lab, open_page):
     page.get_by_text("| Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 4")
+    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 4", timeout=60_000)
     page.wait_for_function(
         "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
         ".every((node) => /\\d/.test(node.innerText))"
@@ -142,6 +142,7 @@ def test_reader_moves_and_a_cell_reads(lab, open_page):
     answer.get_by_role("button", name="1.2 · 0.9 · 1.0 · 1.1").click()
 
     drag(page, ratio.locator("svg.gspo-plot"), (0.7, 0.5), (0.25, 0.5))
+    ratio.get_by_label("GSPO").check()
     drag(page, answer.locator("svg.gspo-plot"), (0.9, 0.3), (0.9, 0.1))
     drag(page, spread.locator("svg.gspo-plot").nth(1), (0.5, 0.5), (0.9, 0.5))
 
@@ -159,7 +160,8 @@ def test_reader_moves_and_a_cell_reads(lab, open_page):
     page.wait_for_timeout(200)  # the browser saves 50 ms after the hand rests
     (output,) = run_cell(page, READ)
     state = json.loads(output)
-    assert state[0]["ratio"] < 0.8
+    assert (state[0]["objective"], state[0]["clip_low"]) == ("gspo", 3e-4)
+    assert 0.998 < state[0]["ratio"] < 0.9997
     assert state[1]["ratios"][:3] == [1.2, 0.9, 1.0]
     assert state[1]["ratios"][3] > 1.27
     assert state[1]["token"] == 4

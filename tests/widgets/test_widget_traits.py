@@ -112,6 +112,9 @@ def test_objective_sets_range_and_keeps_the_place(name):
     moved.objective = name
     assert (moved.clip_low, moved.clip_high) == (low, high)
     assert moved.ratio == pytest.approx(1 + 0.27 * max(low, high) / 0.27)
+    far = RatioClip("gspo", ratio=0.998)
+    far.objective = name
+    assert 0 < far.ratio < 1
     own = RatioClip(name, clip_low=0.1, clip_high=0.3)
     assert (own.clip_low, own.clip_high) == (0.1, 0.3)
 
@@ -181,12 +184,18 @@ def test_group_advantage_numbers():
 def test_cell_output_has_live_view_picture_and_words(widget_class):
     data, metadata = widget_class()._repr_mimebundle_()
     assert set(data) == {"text/plain", "image/png", WIDGET_VIEW}
-    raw = base64.b64decode(data["image/png"])
-    assert len(raw) < 30_000
-    image = Image.open(io.BytesIO(raw))
+    assert len(data["image/png"]) < 60_000
+    image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
     assert image.width == 2 * metadata["image/png"]["width"]
     assert len(image.convert("RGB").getcolors(256)) > 5
     assert metadata["image/png"]["alt"] == data["text/plain"] == widget_class().words()
+
+
+@every_widget
+def test_equal_settings_give_equal_outputs(widget_class):
+    first, second = (widget_class()._repr_mimebundle_()[0] for _ in range(2))
+    for kind in ("text/plain", "image/png"):
+        assert first[kind] == second[kind]
 
 
 def test_pictures_show_the_state():
