@@ -11,7 +11,7 @@ lesson takes that one change apart, down to the last digit.
 - say which answers GSPO's clipping silences and which it does not;
 - explain why GSPO's range is of order 10⁻⁴, and choose a range for a run of your own.
 
-**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 35 minutes.
+**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 40 minutes.
 
 Before each surprising cell you are asked for a prediction. Put it after `my_guess =` and run the
 cell. A wrong one teaches more than none.
@@ -48,6 +48,26 @@ from gspo_edu.widgets.length_spread import sequence_ratio_spread
 
 GSPO_LOW, GSPO_HIGH = 3e-4, 4e-4  # the paper's range: [1 - 3e-4, 1 + 4e-4]
 GRPO_LOW, GRPO_HIGH = 0.2, 0.27  # the range of its GRPO baseline
+
+# %% [markdown]
+r"""
+## A question from lesson 03
+
+Four answers to one prompt have the rewards 1, 0, 0 and 0. What is the advantage of the first?
+"""
+
+# %% tags=["question"]
+my_answer = None
+lucky = np.array([1.0, 0.0, 0.0, 0.0])
+check_answer(
+    my_answer,
+    group_advantages(torch.tensor(lucky), [0] * 4)[0].item(),
+    [
+        (1 - lucky.mean(), "Centred, but not yet divided by the group's std."),
+        ((1 - lucky.mean()) / lucky.std(ddof=1), "That std has n - 1 in it; the paper's has n."),
+        ((1 - lucky.mean()) / lucky.var(), "Divided by the variance; take its square root."),
+    ],
+)
 
 # %% [markdown]
 r"""
@@ -339,21 +359,23 @@ check_answer(
     ],
 )
 
-# %% [markdown]
-r"""
-<details><summary><b>One way to write it</b> (open after you have tried)</summary>
 
-```python
-def my_gspo_loss(logp, logp_old, advantages, mask):
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+def gspo_loss_solution(logp, logp_old, advantages, mask):
     log_s = ((logp - logp_old) * mask).sum(axis=1) / mask.sum(axis=1)
     s = np.exp(log_s)
-    clipped = np.clip(s, 1 - 3e-4, 1 + 4e-4)
-    return -np.minimum(s * advantages, clipped * advantages).mean()
-```
+    bounded = np.clip(s, 1 - 3e-4, 1 + 4e-4)
+    return -np.minimum(s * advantages, bounded * advantages).mean()
 
-</details>
 
-And the whole computation, answer by answer:
+solution = gspo_loss_solution(ONE_BATCH.logp, ONE_BATCH.logp_old, A, ONE_BATCH.mask)
+print(f"loss {solution:.6f}")
+assert math.isclose(solution, right, rel_tol=1e-12)
+
+# %% [markdown]
+r"""
+(The hidden cell above holds one way to write it; open it after you have tried.) And the whole
+computation, answer by answer:
 """
 
 # %%
@@ -1095,6 +1117,17 @@ check_answer(
         (4 / 0.03**2, "That is the length at which the mean outweighs the spread."),
     ],
 )
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+print(f"From lesson 03: (1 - 0.25) / sqrt(0.1875) = {(1 - 0.25) / math.sqrt(0.1875):.4f}")
+print(f"1. (4 · 0.5)^(1/50) = {(4 * 0.5) ** (1 / 50):.6f}")
+print(
+    f"2. {result.metrics['clip_fraction_seq']:.2f}: the first (A > 0, above), the second (A < 0, "
+)
+print("   below). The third is inside; the fourth is outside, but A < 0 and s > 1.")
+print(f"3. 0.2 / √2000 = {0.2 / math.sqrt(2000):.6f}")
+print(f"   and 4/σ² = {length_where_mean_outweighs_spread(0.03):.0f} tokens")
+assert result.metrics["clip_fraction_seq"] == 0.5
 
 # %% [markdown]
 r"""
