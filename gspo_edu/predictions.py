@@ -64,9 +64,7 @@ def reconcile(
     name: str,
     outcome: Guess,
     found: str,
-    misses: Mapping[str, str] | None = None,
-    *,
-    tolerance: float = 0.05,
+    misses: Mapping[Any, str] | None = None,
 ) -> None:
     """Print how the prediction ``name`` fared.
 
@@ -74,8 +72,7 @@ def reconcile(
         name: as given to ``predict`` earlier in the notebook.
         outcome: the right letter, or the number.
         found: what happened, with its number, in one sentence.
-        misses: {letter: what that option overlooks, with its number} for every wrong letter.
-        tolerance: relative error up to which a guessed number counts as right.
+        misses: what each wrong letter overlooks, or the mistake that leads to a number.
 
     Raises:
         ValueError: if nothing was asked under that name, or a wrong option has no answer.
@@ -83,10 +80,11 @@ def reconcile(
     if name not in _asked:
         raise ValueError(f"name is {name!r}; expected one of {sorted(_asked)}: run predict first.")
     choices, misses = _asked[name], misses or {}
-    if choices is not None and (outcome not in choices or {*misses} != {*choices} - {outcome}):
+    wrong = {*(choices or misses)} - {outcome}
+    if {*misses} != wrong or any(is_hit(option, outcome) for option in misses):
         raise ValueError(
             f"misses answers {sorted(misses)}; expected an answer to every option of {name!r} "
-            f"except {outcome!r}: {sorted(set(choices) - {outcome})}."
+            f"except {outcome!r}: {sorted(wrong)}, and none that is right."
         )
     _outcomes[name] = outcome
     guess = _kept().get(name)
@@ -94,23 +92,25 @@ def reconcile(
     if guess is None:
         answer = f"The answer is {outcome}. " if choices else ""
         print(f"No prediction yet, and that is fine. {answer}{found}")
-        for letter, text in misses.items():
-            print(f"  Not {letter}: {text}")
-    elif is_hit(guess, outcome, tolerance):
+    elif is_hit(guess, outcome):
         print(f"You predicted {_shown(guess)}, and so it is. {found}")
-    elif isinstance(guess, str):
+    elif choices:
         print(f"You predicted {guess}; the answer is {outcome}. {found}")
-        print(f"  What {guess} misses: {misses[guess]}")
     else:
-        side = "too high" if guess > float(outcome) else "too low"
+        side = "too high" if float(guess) > float(outcome) else "too low"
         print(f"You predicted {_shown(guess)}, which is {side}. {found}")
+    for option, text in misses.items():
+        if guess is None:
+            print(f"  Not {_shown(option)}: {text}")
+        elif is_hit(guess, option):
+            print(f"  What {_shown(guess)} misses: {text}")
 
 
-def is_hit(guess: Guess, outcome: Guess, tolerance: float = 0.05) -> bool:
-    """Whether a letter is the right one or a number is within ``tolerance`` of the outcome."""
+def is_hit(guess: Guess, outcome: Guess) -> bool:
+    """Whether a letter is the right one, or a number is right to 2 %."""
     if isinstance(guess, str) or isinstance(outcome, str):
         return guess == outcome
-    return math.isclose(guess, outcome, rel_tol=tolerance, abs_tol=1e-9)
+    return math.isclose(guess, outcome, rel_tol=0.02, abs_tol=1e-9)
 
 
 def summary_picture(lesson: str) -> None:
@@ -161,10 +161,9 @@ def predictions_file() -> Path:
 
 def _kept() -> dict[str, Guess]:
     try:
-        kept = json.loads(predictions_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return dict(json.loads(predictions_file().read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return {}
-    return kept if isinstance(kept, dict) else {}
 
 
 def _keep(name: str, guess: Guess) -> None:

@@ -64,7 +64,13 @@ def test_a_number_must_be_a_number(bad: object) -> None:
 
 @pytest.mark.parametrize(
     ("guess", "said"),
-    [(0.5, "and so it is"), (0.515, "and so it is"), (0.6, "too high"), ("0.1", "too low")],
+    [
+        (0.5, "and so it is"),
+        (0.509, "and so it is"),
+        (0.515, "too high"),
+        (0.6, "too high"),
+        ("0.1", "too low"),
+    ],
 )
 def test_numbers(guess: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     predict("02 loss", "What is the loss?", guess=guess)
@@ -72,10 +78,29 @@ def test_numbers(guess: object, said: str, capsys: pytest.CaptureFixture[str]) -
     assert said in capsys.readouterr().out
 
 
+def test_a_number_with_a_known_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    misses = {0.25: "that is the share of p = 0.5."}
+    for guess, said in [
+        (0.25, "too low. It is 0.5.\n  What 0.25 misses: that is"),
+        (None, "fine. It is 0.5.\n  Not 0.25: that is"),
+        (0.1, "too low. It is 0.5.\n"),
+    ]:
+        predictions.predictions_file().unlink(missing_ok=True)
+        predict("02 share", "?", guess=guess)
+        reconcile("02 share", 0.5, "it is 0.5.", misses)
+        assert said in (out := capsys.readouterr().out)
+        assert ("misses" in out) == (guess == 0.25)
+
+
 def test_every_wrong_option_needs_an_answer() -> None:
     predict("02 corners", "?", CHOICES)
     with pytest.raises(ValueError, match=r"except 'b': \['a'\]"):
         reconcile("02 corners", "b", "two.")
+    with pytest.raises(ValueError, match="misses answers"):
+        reconcile("02 corners", "d", "two.", MISSES)
+    predict("02 share", "?")
+    with pytest.raises(ValueError, match="none that is right"):
+        reconcile("02 share", 0.5, "It is 0.5.", {0.501: "too close to tell."})
     with pytest.raises(ValueError, match="misses answers"):
         reconcile("02 corners", "b", "two.", {**MISSES, "b": "right, so nothing is missed"})
 

@@ -212,8 +212,14 @@ pairs = dead_share(p, 2)
 reconcile(
     "03 pairs without signal",
     pairs,
-    f"{p}² + {1 - p:.2f}² = {pairs:.4f}: seven pairs in ten teach nothing. Most of them are two "
-    f"wrong answers ({(1 - p) ** 2:.4f}).",
+    f"{p}² + {1 - p:.2f}² = {pairs:.4f}: seven pairs in ten teach nothing.",
+    {
+        round((1 - p) ** 2, 4): "those are the pairs of two wrong answers. Two right ones, "
+        f"{p**2:.4f}, teach nothing either.",
+        round(p**2, 4): "those are the pairs of two right answers only.",
+        0.5: "half of the pairs are dead at p = 0.5, where it is best.",
+        round(2 * p * (1 - p), 4): "those are the pairs that do teach something.",
+    },
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -551,28 +557,28 @@ assert min(record["grad_norm"] for record in first_updates) > 0.1
 from gspo_edu.plots import objective_style
 
 style = objective_style("grpo") | {"lw": 1.5}
-update = [record["update"] for record in records]
-panels = {
-    "reward": "reward of the rollout",
-    "loss": "loss",
-    "clip_fraction_token_weighted": "clip fraction (tokens)",
-}
-figure, axes = new_figure(3, width=2.7, height=2.6)
-for ax, (name, label) in zip(axes, panels.items(), strict=True):
-    ax.plot(update, [record[name] for record in records], **style)
-    ax.set(xlabel="update", ylabel=label)
+by_rollout = np.arange(1, config.rollouts + 1)
+clips = np.array([record["clip_fraction_token_weighted"] for record in records])
+figure, (left, middle, right) = new_figure(3, width=2.7, height=2.6)
+left.plot(by_rollout, [record["reward"] for record in first_updates], **style)
+left.set(xlabel="rollout", ylabel="mean reward of the rollout")
+middle.plot(1 + np.arange(len(records)) / 4, [record["loss"] for record in records], **style)
+middle.set(xlabel="rollout", ylabel="loss of each update")
+right.plot([1, 2, 3, 4], clips.reshape(-1, 4).mean(axis=0), marker="o", **style)
+right.set(xlabel="mini-batch of the rollout", ylabel="clip fraction (mean, tokens)")
+right.set_xticks([1, 2, 3, 4])
 show(
     figure,
-    "GRPO over 80 updates, one seed. The reward of the rollouts rises, the loss stays around 0, "
-    "and the clip fraction is 0 at the first update of each rollout and rises within it.",
+    "GRPO over 20 rollouts, one seed. The reward rises, the loss stays around 0, and the clip "
+    "fraction is 0 in the first mini-batch of a rollout and rises to the fourth.",
 )
 
 # %% [markdown]
 r"""
 **How to read it.** Left, the reward rises. Middle, the loss hovers around 0 all the time and tells
-nothing about it. Right, the clip fraction has teeth: every fourth update is the first after
-sampling, all ratios are 1 and nothing is clipped; the further the policy has moved from the one
-that sampled, the more is clipped.
+nothing about it. Right, averaged over the rollouts: in the first mini-batch after sampling all
+ratios are 1 and nothing is clipped; the further the policy has moved from the one that sampled, the
+more is clipped.
 
 ## What to take along
 
