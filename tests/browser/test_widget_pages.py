@@ -105,6 +105,13 @@ def test_ratio_clip(show):
     )
 
 
+def test_a_range_of_ones_own_marks_no_preset(show):
+    page = show(RatioClip("grpo", clip_high=0.4))
+    assert page.locator('input[type="radio"]:checked').count() == 1  # the sign of A
+    page.get_by_label("GRPO").check()
+    assert state(page, RatioClip).clip_high == 0.27
+
+
 def test_one_answer(show):
     page = show(OneAnswer())
     chart = page.locator("svg.gspo-plot")

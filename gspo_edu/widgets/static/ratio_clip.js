@@ -150,7 +150,8 @@ export function render(context) {
       const y = scale(...ends, HEIGHT - EDGE.bottom, EDGE.top);
       const bottom = HEIGHT - EDGE.bottom;
 
-      objective.show(key === "custom" ? "" : key);
+      const own = presets[key][0] === low && presets[key][1] === high;
+      objective.show(own ? key : "");
       sign.show(a > 0 ? "+" : "-");
 
       const marks = ticks(left, right, wide < 400 ? 4 : 7);
