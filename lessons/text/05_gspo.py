@@ -20,6 +20,8 @@ cell. A wrong one teaches more than none.
 # %%
 import math
 import sys
+import textwrap
+import warnings
 from statistics import NormalDist
 
 import numpy as np
@@ -103,7 +105,7 @@ token's ratio, leaves the product as it is.
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 four tokens",
     "An answer of four tokens has the ratios 1.2, 0.9, 1.0 and 1.1. What is its sequence ratio s?",
@@ -161,7 +163,7 @@ assert math.isclose(from_package.item(), s, rel_tol=1e-12)
 r"""
 ## 3 · One loud token
 
-Root and logarithm make the sequence ratio deaf to a single outlier. Two examples by hand:
+The root makes the sequence ratio nearly deaf to a single outlier. Two examples by hand:
 
 - ten tokens, nine ratios of 1 and one of 3: $s = 3^{1/10}$;
 - a hundred tokens, 99 ratios of 1 and one of 10: $s = 10^{1/100}$.
@@ -183,7 +185,7 @@ harmless, then?
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 loud token, good answer",
     "The answer of 100 tokens (99 ratios of 1, one of 10) was good: A = +1. GSPO's range is "
@@ -238,12 +240,13 @@ reconcile(
 
 # %% [markdown]
 r"""
-Now look at the rows with $A = -1$, a bad answer that has become likelier. Outside the range or not,
-`min()` takes the *unclipped* branch there, so the gradient is **full**: GSPO pushes all 100 tokens
-down with $s/L = 0.010233$ each. GRPO does so too, but it pushes the loud token with
-$10/100$, ten times as hard as the others. "Clipped" without the sign of A says nothing.
+Now look at the rows with $A = -1$: a bad answer that has become likelier. It lies outside the
+range just as much, but for $A < 0$ and a ratio *above* the range `min()` takes the unclipped
+branch, so the gradient is **full**: GSPO pushes all 100 tokens down with $s/L = 0.010233$ each.
+GRPO pushes all of them down as well, but the loud one with $10/100$, ten times as hard as the
+others. "Clipped" without the sign of A says nothing.
 
-So GSPO is deaf to the outlier in the *size* of the push, and all the more sensitive in the
+So GSPO is nearly deaf to the outlier in the *size* of the push, and all the more sensitive in the
 *decision* whether there is a push at all. Keep both halves in mind.
 
 **Try it.** The widget shows the first example. Pull the loud token down until GSPO keeps the answer
@@ -306,7 +309,7 @@ Here are the four answers again that went through PPO and GRPO.
 print(ONE_BATCH.table())
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # a number
 predict(
     "05 answers clipped",
     "With GSPO's range, for how many of these four answers is the gradient exactly zero? (The "
@@ -352,7 +355,7 @@ check_answer(
         (-right, "The sign: the loss is minimised, so it is minus J."),
         (4 * right, "The mean over the answers is missing."),
         (loss_with(products), "The root is missing: exp of the sum instead of exp of the mean."),
-        (loss_with(plain_mean), "That is the arithmetic mean of the ratios; the geometric one."),
+        (loss_with(plain_mean), "That is the arithmetic mean of the ratios. Take the geometric."),
         (-(bounded * A).mean(), "Clipped always: the min() with the unclipped term is missing."),
         (-np.maximum(s_all * A, bounded * A).mean(), "max() instead of min()."),
         (-np.minimum(s_all * A, s_all.clip(0.8, 1.2) * A).mean(), "That is PPO's range of 0.2."),
@@ -406,9 +409,15 @@ assert math.isclose(result.metrics["clip_fraction_seq"].item(), no_gradient / 4)
 reconcile(
     "05 answers clipped",
     no_gradient,
-    f"{no_gradient}: only answer 3, good and already likelier. {outside} answers are outside the "
-    "range, but answer 1 (good, less likely) and answer 4 (bad, likelier) have moved the wrong "
-    "way and keep their full gradient. Answer 2 sits at s = 1: its ratios 0.5 and 2 cancel.",
+    f"{no_gradient}: only answer 3, good and already likelier.",
+    {
+        0: f"answer 3 has A = {A[2]:+.2f} and s = {s_all[2]:.2f}, above the range.",
+        2: "two have s above the range, but answer 4 is bad: its gradient is full. (And answer 2, "
+        "whose tokens moved most, has s = 1.)",
+        outside: f"{outside} are outside the range, but answer 1 (good, less likely) and answer 4 "
+        "(bad, likelier) have moved the wrong way and keep their gradient.",
+        4: "answer 2 lies inside the range: its ratios 0.5 and 2 cancel to s = 1.",
+    },
 )
 
 # %% [markdown]
@@ -426,7 +435,7 @@ has moved.
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 first update",
     "A rollout has just been sampled, and the first mini-batch is about to be used. How do the "
@@ -491,7 +500,7 @@ reconcile(
 # %% [markdown]
 r"""
 A consequence that surprises practitioners: **with one update per rollout GSPO and GRPO are the same
-algorithm** (weights per answer being equal). A difference can only show where a rollout feeds
+algorithm** (as long as both average per answer). A difference can only show where a rollout feeds
 several updates.
 
 ## 7 · Why the root?
@@ -504,7 +513,7 @@ one of $\sigma/\sqrt L$.
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 product",
     "Answers of 10 000 tokens, each token's log-ratio with a standard deviation of 0.05. How far "
@@ -545,7 +554,7 @@ reconcile(
 lengths = np.geomspace(1, 10_000, 121)
 along = [sequence_ratio_spread(SIGMA, length, GSPO_LOW, GSPO_HIGH) for length in lengths]
 tail = NormalDist().inv_cdf(0.95)
-figure, (left, right) = new_figure(columns=2, width=4.2, height=3.2)
+figure, (left, right) = new_figure(columns=2, width=3.8, height=2.8)
 for ax, name, power in ((left, "seq_unnormalised", lengths), (right, "gspo", np.ones(121))):
     style = objective_style(name)
     middle = np.array([at.mean for at in along]) * power
@@ -591,6 +600,17 @@ root. The band narrows with length instead of widening, so one range can serve a
 lengths much better. But look closely: the band does not close in on 1 (the thin grey line). It
 closes in on a number *below* 1, $e^{-\sigma^2/2} = 0.99875$. The next section is about that.
 
+The second trouble with the product: a single loud token moves it as a whole, at every length.
+"""
+
+# %%
+print("one token with ratio 10 multiplies")
+for length in (10, 100, 1000, 10_000):
+    print(f"   at {length:6d} tokens   the product by 10   s by {10 ** (1 / length):.6f}")
+assert f"{10 ** (1 / 1000):.6f}" == "1.002305"
+
+# %% [markdown]
+r"""
 ## 8 · Why a range of order 10⁻⁴?
 
 Two facts about $\log s$, if the answers were sampled by $\pi_\text{old}$:
@@ -632,7 +652,24 @@ assert (wide_bound - mean) / std > 100
 # %% [markdown]
 r"""
 So ε = 0.2, put on a sequence ratio, is no range at all: at a hundred standard deviations it clips
-nothing, ever, and GSPO becomes "no clipping". Which range would be *as wide as* 0.2 is for tokens,
+nothing, ever, and GSPO becomes "no clipping". The slip is easily made, since 0.2 is the usual
+default of token-level code, TRL's for example. The course's function warns:
+"""
+
+# %%
+up_and_down = torch.tensor([SIGMA, -SIGMA], dtype=torch.float64).repeat(1, 500)
+old = torch.full_like(up_and_down, -1.0)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    OBJECTIVES["gspo"](
+        old + up_and_down, old, torch.ones(1), torch.ones(1, 1000), clip_low=0.2, clip_high=0.2
+    )
+print(textwrap.fill(str(said[0].message), 90))
+assert len(said) == 1
+
+# %% [markdown]
+r"""
+Which range would be *as wide as* 0.2 is for tokens,
 counted in standard deviations? One that shrinks in the same way: $0.2/\sqrt L$.
 """
 
@@ -653,7 +690,7 @@ assert 20 < equal / GSPO_LOW < 22
 assert math.isclose(SIGMA**2 / 2, SIGMA / math.sqrt(crossing))
 
 # %% tags=["nbval-ignore-output"]
-figure, (ax,) = new_figure(width=7.6, height=3.6)
+figure, (ax,) = new_figure(width=7.0, height=3.2)
 ax.plot(lengths, SIGMA / np.sqrt(lengths), color=BLUE, lw=2, label="std of log s: σ/√L")
 ax.plot(
     lengths,
@@ -712,7 +749,7 @@ next.
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 active share",
     "Make GSPO's range ever narrower, ε → 0, until every answer is outside. Suppose that s and "
@@ -764,7 +801,7 @@ for ϱ = 0.9.
 """
 
 # %% tags=["nbval-ignore-output"]
-figure, (left, right) = new_figure(columns=2, width=4.2, height=3.3)
+figure, (left, right) = new_figure(columns=2, width=3.9, height=3.0)
 for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, VERMILION, "--"), (0.2, GREY, ":")):
     at = [sequence_ratio_spread(SIGMA, length, clip, clip) for length in lengths]
     clipped = [100 * active_share(x.below, x.above) for x in at]
@@ -804,11 +841,11 @@ assert active_share(at[-1].below, at[-1].above) < 0.01
 # %% [markdown]
 r"""
 **How to read it.** Left: thin lines are answers outside the range, thick lines those that are
-clipped, always half as many. At ε = 3·10⁻⁴ nearly all answers are outside at every length, so
-nearly half are clipped. At 6·10⁻³ the share falls with length, as the spread does. At 0.2 nothing
-happens. Right: the clipped share as the range shrinks (from right to left). All curves end at the
-line of one half; the paper's range (vertical band) is close to that end. Correlated tokens scatter
-more, so they are clipped at wider ranges already.
+clipped: half as many, as long as $s$ and $A$ are independent. At ε = 3·10⁻⁴ nearly all answers are
+outside at every length, so nearly half are clipped. At 6·10⁻³ the share falls with length, as the
+spread does. At 0.2 nothing happens. Right: the clipped share as the range shrinks (from right to
+left). All curves end at the line of one half; the paper's range (vertical band) is close to that
+end. Correlated tokens scatter more, so they are clipped at wider ranges already.
 
 Move the sliders until you believe it. A good question for them: at which σ does the mean of
 log s leave the range at 1000 tokens?
@@ -835,7 +872,7 @@ about to see.
 """
 
 # %% tags=["predict"]
-my_guess = None
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 clip share",
     "Train for eight rollouts with GRPO (range 0.2/0.27) and with GSPO (3e-4/4e-4). Which share of "
