@@ -54,9 +54,9 @@ r"""
 
 Sampling answers is the slow part, so one does it in bulk: the policy of this moment, call it
 $\pi_{\text{old}}$, writes a few hundred answers. They are split into **mini-batches**, and each
-mini-batch gives one gradient step. After the first step the policy $\pi_\theta$ is no longer the
-one that wrote the answers. From then on we learn **off-policy**: from texts of somebody else, who
-was us a moment ago.
+mini-batch gives one gradient step. After the first step the policy $\pi_\theta$ (its weights are
+called $\theta$) is no longer the one that wrote the answers. From then on we learn **off-policy**:
+from texts of somebody else, who was us a moment ago.
 
 **Importance sampling** corrects for that. Where the new policy would choose a token more often than
 the old one did, count it more; where less often, count it less. The weight is the ratio of the two
@@ -129,7 +129,8 @@ r"""
 
 Our critic has one opinion about this prompt: the answer will get 0.4. (A real critic guesses anew
 at every token, so that the tokens of one answer can have different advantages. Nothing in the
-formulas below changes then.) The advantage of each answer is its reward minus 0.4:
+formulas below changes then.) The advantage of each answer, written $\hat A$ with a hat because it
+is an estimate, is its reward minus 0.4:
 """
 
 # %%
@@ -165,7 +166,8 @@ $$ L^{\text{CLIP}}(\theta) = \hat{\mathbb E}_t\Bigl[ \min\bigl( r_t \hat A_t,\;
 
 $\operatorname{clip}$ replaces what lies outside the range by the nearest bound. With
 $\varepsilon = 0.2$ the range is $[0.8,\, 1.2]$: one minus and one plus $\varepsilon$, not
-$[0.2,\, 1.2]$.
+$[0.2,\, 1.2]$. Every token has its own ratio and is clipped, or not, on its own: **token-level
+clipping**.
 
 **By hand**, for the first token ($r = 1.5$, $\hat A = 0.6$): unclipped $1.5 \cdot 0.6 = 0.90$,
 clipped $1.2 \cdot 0.6 = 0.72$. The smaller is 0.72. Now all ten tokens, averaged over tokens as
@@ -659,13 +661,31 @@ assert math.isclose(1.5 * slope_of_surrogate(1.5, a), r * a)
 
 # %% [markdown]
 r"""
+## New words
+"""
+
+# %%
+from IPython.display import display
+
+from gspo_edu.glossary import table
+
+display(table(lesson=2))
+
+# %% [markdown]
+r"""
 ## What comes next
 
 The critic is as large as the policy, must be trained with it, and is wrong at first. **Lesson 03**
 throws it out: GRPO asks the other answers of the group instead. The ratio and the clip stay as they
 are here.
 
-*Sources:* PPO: Schulman et al. 2017, arXiv 1707.06347 (ratio: section 3; eq. 6 and 7). PPO for
-language models with all four networks: DeepSeekMath, arXiv 2402.03300, section 4.1.1 and figure 4.
-Dual clip: arXiv 1912.09729.
+**Sources.** Ratio and clip: section 3 and equations 6 and 7 of the first. PPO for language models,
+with all four networks: section 4.1.1 and figure 4 of the second. Dual clip: equation 5 of the
+third.
 """
+
+# %%
+from gspo_edu.bibliography import source
+
+for key in ("ppo", "grpo", "dual_clip"):
+    print(source(key))

@@ -486,9 +486,10 @@ neither progress nor a smaller step. Watch the reward instead.
 
 ## The KL to the reference policy
 
-GRPO adds a rubber band: $-\beta\, D_{\text{KL}}(\pi_\theta \,\|\, \pi_{\text{ref}})$ in the
-objective, which pulls towards a frozen reference policy. The exact KL would need every possible
-answer, so it is estimated from the sampled tokens (arXiv 2402.03300, eq. 4; known as k3):
+GRPO adds a rubber band, the **KL penalty**: $-\beta\, D_{\text{KL}}(\pi_\theta \,\|\,
+\pi_{\text{ref}})$ in the objective, which pulls towards a frozen reference policy. The exact KL
+would need every possible answer, so it is estimated from the sampled tokens (arXiv 2402.03300, eq.
+4; known as k3):
 
 $$ \hat D_t = \frac{\pi_{\text{ref}}(y_t)}{\pi_\theta(y_t)}
    - \log \frac{\pi_{\text{ref}}(y_t)}{\pi_\theta(y_t)} - 1 $$
@@ -520,7 +521,8 @@ assert (k1(policy.log(), reference.log()) < 0).any()
 
 # %% [markdown]
 r"""
-No single token shows the KL; the average does, if the tokens come from $\pi_\theta$ itself. After
+No single token shows the KL; the average does, if the tokens come from $\pi_\theta$ itself. (The
+plain log quotient, k1, has the same average but is negative for some tokens; k3 never is.) After
 a few off-policy updates they do not quite, so the logged "KL" is an estimate with an error.
 DeepSeekMath used $\beta = 0.04$. The GSPO paper leaves the term out of its formulas, and this
 course trains with $\beta = 0$ unless it says otherwise.
@@ -645,7 +647,7 @@ check_answer(
 # %% [markdown]
 r"""
 **3.** A group of two answers, of 2 and 10 tokens, at the first update (all ratios 1). The long one
-has $\hat A = -1$. With which factor does GRPO's objective contain the log-prob slope of **one** of
+has $\hat A = -1$. What is the slope of GRPO's objective with respect to the log-prob of **one** of
 its ten tokens?
 """
 
@@ -676,13 +678,30 @@ assert math.isclose(-two.grad[1, 0].item(), -1 / 20)
 
 # %% [markdown]
 r"""
+## New words
+"""
+
+# %%
+from IPython.display import display
+
+from gspo_edu.glossary import table
+
+display(table(lesson=3))
+
+# %% [markdown]
+r"""
 ## What comes next
 
 GRPO gives every token its own ratio, but all tokens of an answer share one advantage. Does a ratio
 per token make sense when the reward judges the whole answer? **Lesson 04** looks at what goes wrong
 with token ratios, and **lesson 05** at GSPO's reply.
 
-*Sources:* GRPO: Shao et al. 2024, arXiv 2402.03300 (eq. 3 and 4, section 4.1.2). DeepSeek-R1: arXiv
-2501.12948. Dr. GRPO: arXiv 2503.20783. DAPO: arXiv 2503.14476. GSPO: arXiv 2507.18071 (its range
-for GRPO: section 5.1).
+**Sources.** GRPO: section 4.1 of the first, objective and KL in its equations 3 and 4. The range
+0.2 and 0.27 for GRPO: section 5.1 of the GSPO paper.
 """
+
+# %%
+from gspo_edu.bibliography import source
+
+for key in ("grpo", "deepseek_r1", "dr_grpo", "dapo", "gspo"):
+    print(source(key))
