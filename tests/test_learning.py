@@ -11,7 +11,7 @@ from gspo_edu.initial import cold_start_command, initial_policy
 from gspo_edu.tasks import make_task
 from gspo_edu.trainer import Trainer
 
-CALM = TrainConfig(rollouts=20, eval_every=0, device="cpu")
+CALM = TrainConfig(rollouts=24, eval_every=0, device="cpu")
 
 
 def trained(**changes):
@@ -36,7 +36,7 @@ def test_grpo_and_gspo_learn_and_shuffled_rewards_teach_nothing():
 
     for trainer, records in (grpo, gspo):
         last = records[-8:]
-        assert sum(record["reward"] for record in last) / 8 > records[0]["reward"] + 0.2
+        assert sum(record["reward"] for record in last) / 8 > records[0]["reward"] + 0.15
         assert all(record["update_skipped"] == 0 for record in records)
         drifts = [record["drift_per_update"] for record in records]
         assert sum(drifts) / len(drifts) > 0.001

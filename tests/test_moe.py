@@ -1,11 +1,13 @@
 """The model: shapes, router, dispatch, and the three ways to read a sequence."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from gspo_edu.moe import ModelConfig
-from gspo_edu.moe.attention import KeyValueCache
+from gspo_edu.moe.attention import KeyValueCache, rope_angles, rotated
 from gspo_edu.moe.experts import DenseBlock, MixtureOfExperts, load_balancing_loss, swiglu
 
 
@@ -44,6 +46,26 @@ def test_later_tokens_do_not_change_earlier_logits(tiny):
     before, after = model(tokens).logits, model(changed).logits
     assert_close(before[:, :4], after[:, :4], rtol=0, atol=1e-6)
     assert not torch.allclose(before[:, 4], after[:, 4])
+
+
+def test_rope_turns_pairs_by_their_position():
+    """Element i and i + 2 of 4 turn together, by position * theta^(-i / 2)."""
+    cos, sin = rope_angles(torch.tensor([3]), head_dim=4, theta=100.0)
+    turned = rotated(torch.tensor([[1.0, 0.0, 0.0, 1.0]]), cos, sin)
+    wanted = [math.cos(3), -math.sin(0.3), math.sin(3), math.cos(0.3)]
+    assert_close(turned, torch.tensor([wanted]))
+
+
+def test_rope_makes_attention_depend_on_distance_only():
+    dice = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 8, generator=dice)
+
+    def score(at, before):
+        angles = [rope_angles(torch.tensor([place]), 8, 10_000.0) for place in (at, before)]
+        return (rotated(query, *angles[0]) * rotated(key, *angles[1])).sum()
+
+    assert_close(score(7, 3), score(14, 10))
+    assert abs(score(7, 3) - score(7, 4)) > 0.01
 
 
 def test_the_order_of_earlier_tokens_matters(tiny):

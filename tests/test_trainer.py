@@ -101,13 +101,15 @@ def test_every_objective_trains(trainer, objective):
 
 def test_recomputed_log_probs_and_routes_equal_the_samplers(trainer, sampled):
     rollout = sampled()
-    r2 = trainer(recompute_old=True, replay="r2").as_old_policy(rollout)
+    other_engine = dataclasses.replace(rollout, logp_old=rollout.logp_old - 1)
+    r2 = trainer(recompute_old=True, replay="r2").as_old_policy(other_engine)
     assert_close(r2.logp_old, rollout.logp_old, rtol=0, atol=1e-5)
     assert torch.equal(r2.routes.answer, rollout.routes.answer)
-    assert r2.logp_old is not rollout.logp_old
     r3 = trainer(recompute_old=True, replay="r3").as_old_policy(rollout)
     assert torch.equal(r3.logp_old, r2.logp_old)
     assert r3.routes is rollout.routes
+    kept = trainer(replay="r2").as_old_policy(other_engine)
+    assert torch.equal(kept.logp_old, other_engine.logp_old)
     assert trainer().as_old_policy(rollout) is rollout
 
 
