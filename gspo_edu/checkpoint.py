@@ -71,7 +71,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {})["meta"])
-            return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118
+            # Copies, because Windows cannot replace a file that tensors still map.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, meta  # noqa: SIM118
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path} does not exist.") from None
     except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:

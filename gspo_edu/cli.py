@@ -180,7 +180,11 @@ def compare(args: argparse.Namespace) -> None:
         for objective in args.objectives
         for offset in range(args.seeds)
     ]
-    summaries = run_all(args.out, configs, jobs=args.jobs, overwrite=args.overwrite)
+    try:
+        summaries = run_all(args.out, configs, jobs=args.jobs, overwrite=args.overwrite)
+    except KeyboardInterrupt:
+        print("\nStopped. The same command without --overwrite goes on from here.", file=sys.stderr)
+        raise
     print(comparison_table(summaries))
     from gspo_edu.figures import save_comparison_figure
 

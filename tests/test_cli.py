@@ -329,6 +329,16 @@ def test_compare_trains_every_objective_on_every_seed(says, tmp_path):
     assert folders == {"grpo-seed0", "grpo-seed1", "cispo-seed0", "cispo-seed1"}
 
 
+def test_a_stopped_compare_says_how_to_go_on(says, tmp_path, monkeypatch):
+    def stop(*args, **rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gspo_edu.compare.run_all", stop)
+    status, _, err = says("compare", "--out", tmp_path)
+    assert status == 130
+    assert err.strip() == "Stopped. The same command without --overwrite goes on from here."
+
+
 def test_compare_takes_settings_of_its_objectives():
     args = cli.parser().parse_args(["compare", "--objectives", "cispo", "--cap", "3"])
     assert cli.config_of(args, objective="cispo").cap == 3
