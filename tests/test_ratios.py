@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from gspo_edu.objectives.corrections import correction_weight
 from gspo_edu.ratios import (
     product_log_ratio,
     product_ratio,
@@ -127,3 +128,23 @@ def test_gradient_of_each_level():
     (of_sum,) = torch.autograd.grad(product_log_ratio(logp, logp.detach(), mask).sum(), logp)
     torch.testing.assert_close(of_mean, mask / 3)
     torch.testing.assert_close(of_sum, mask.float())
+
+
+@pytest.mark.parametrize(
+    ("correction", "level", "wanted"),
+    [
+        (None, "token", 1.0),
+        ({"kind": "tis", "cap": 2.0}, "token", [[2.0, 0.9, 0.3, 0.0]]),
+        ({"kind": "icepop", "low": 0.5, "high": 5.0}, "token", [[3.0, 0.9, 0.0, 0.0]]),
+        ({"kind": "tis", "cap": 0.92}, "answer", [[0.92]]),
+        ({"kind": "icepop", "low": 0.95, "high": 5.0}, "answer", [[0.0]]),
+        ({"kind": "icepop", "low": 0.9, "high": 5.0}, "answer", [[0.81 ** (1 / 3)]]),
+    ],
+)
+def test_sampler_and_trainer_disagree(correction, level, wanted):
+    """rho = 3, .9, .3: TIS caps, IcePop drops; at answer level both see the geometric mean."""
+    old = torch.full((1, 4), -2.0, requires_grad=True)
+    rollout = old.detach() - torch.tensor([[3.0, 0.9, 0.3, 7.0]]).log()
+    weight = correction_weight(correction, old, rollout, torch.tensor([[1, 1, 1, 0]]), level)
+    torch.testing.assert_close(weight, torch.tensor(wanted))
+    assert not weight.requires_grad
