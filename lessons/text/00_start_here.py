@@ -257,9 +257,9 @@ r"""
 ## What one seed cannot show
 
 You have seen one run of each method. With another seed the prompts, the samples and the order would
-be others, and the one that is ahead here might be behind. So these curves say *that* both learn.
-They do not say *which is better*. For that one needs several seeds, the same for both methods, and
-an interval:
+be others, and the one that is ahead here might be behind, or further ahead. So these curves say
+*that* both learn. They do not say *which is better*. For that one needs several seeds, the same for
+both methods, and an interval:
 
     python course.py compare
 

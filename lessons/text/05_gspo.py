@@ -975,17 +975,12 @@ def joined(seen, updates_per_rollout, places):
 
 
 # %%
-def clipped_share(log_s, A):
-    s = log_s.exp()
-    return (((s > 1 + GSPO_HIGH) & (A > 0)) | ((s < 1 - GSPO_LOW) & (A < 0))).double().mean()
-
-
 def facts(seen, updates_per_rollout, places):
     """What the model predicts, what is measured, and what correlates with what."""
     got = joined(seen, updates_per_rollout, places)
-    sigma = got["log_r"].std()
-    shuffled = got["A"][torch.randperm(len(got["A"]), generator=torch.Generator().manual_seed(0))]
-    s = got["log_s"].exp()
+    A, s, sigma = got["A"], got["log_s"].exp(), got["log_r"].std()
+    above, below = s > 1 + GSPO_HIGH, s < 1 - GSPO_LOW
+    shares = [share.double().mean().item() for share in (below, above, A > 0)]
     return {
         "σ, std of token log-ratios": sigma,
         "mean of log r": got["log_r"].mean(),
@@ -994,11 +989,11 @@ def facts(seen, updates_per_rollout, places):
         "  model: σ · √(mean of 1/L)": sigma * (1 / got["L"]).mean().sqrt(),
         "  model: √(mean of σ²/L), own σ": (got["square"] / got["L"]).mean().sqrt(),
         "correlation of neighbouring tokens": torch.corrcoef(got["pairs"])[0, 1],
-        "correlation of log s with A": torch.corrcoef(torch.stack([got["log_s"], got["A"]]))[0, 1],
+        "correlation of log s with A": torch.corrcoef(torch.stack([got["log_s"], A]))[0, 1],
         "outside 0.8 to 1.27": ((s > 1 + GRPO_HIGH) | (s < 1 - GRPO_LOW)).double().mean(),
-        "outside 0.9997 to 1.0004": ((s > 1 + GSPO_HIGH) | (s < 1 - GSPO_LOW)).double().mean(),
-        "clipped": clipped_share(got["log_s"], got["A"]),
-        "clipped, A dealt out at random": clipped_share(got["log_s"], shuffled),
+        "outside 0.9997 to 1.0004": (above | below).double().mean(),
+        "clipped": ((above & (A > 0)) | (below & (A < 0))).double().mean(),
+        "  model: s and A independent": active_share(*shares),
     }
 
 
@@ -1013,8 +1008,8 @@ assert first_pass["outside 0.8 to 1.27"] < 0.03
 assert first_pass["mean of log r"] < 0
 assert abs(first_pass["correlation of neighbouring tokens"]) < 0.1
 assert first_pass["outside 0.9997 to 1.0004"] > 0.9
-assert 0.43 < first_pass["clipped, A dealt out at random"] < 0.57
-assert first_pass["clipped"] > first_pass["clipped, A dealt out at random"]
+assert 0.45 < first_pass["  model: s and A independent"] < 0.55
+assert 0.45 < first_pass["clipped"] < 0.7
 
 # %% [markdown]
 r"""
@@ -1025,11 +1020,11 @@ Four things to read off:
 - Neighbouring tokens hardly correlate. There is a reason: under the policy that sampled, each
   $r_t$ has mean 1 *whatever came before it*, so the deviations $r_t - 1$ at different places are
   uncorrelated exactly.
-- Nearly everybody is outside GSPO's range, and with advantages dealt out at random half of the
-  answers are clipped, as computed. Beyond 0.8 to 1.27 there is hardly anybody.
-- With the true advantages it is *more* than half. So $s$ and $A$ are not independent: these answers
-  have not been trained on yet, but good answers have become likelier all the same. The excess over
-  one half is learning that carries over from other prompts.
+- Nearly everybody is outside GSPO's range; if $s$ and $A$ were independent, half of the answers
+  would be clipped, as computed. Beyond 0.8 to 1.27 there is hardly anybody.
+- In fact it is *more* than half. So $s$ and $A$ are not independent: these answers have not been
+  trained on yet, but good answers have become likelier all the same. The excess over one half is
+  learning that carries over from other prompts.
 
 All this holds for answers that were sampled by $\pi_\text{old}$ and used once. Use them twice
 (`epochs=2`), and on the second pass the policy has already been trained on these very answers.
