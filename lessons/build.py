@@ -7,7 +7,8 @@ The text files are the source (jupytext's py:percent format); the notebooks are 
 are never edited. A lesson that raises, or writes to stderr, is not stored.
 
 Cells carry tags for the tests and the site: nbval-ignore-output (training, pictures, widgets,
-timings: the cell itself asserts what must hold), predict, reconcile, question, solution.
+timings: the cell itself asserts what must hold), predict, reconcile, question, check and solution
+(what a question is compared with, and how it is solved: both folded).
 """
 
 from __future__ import annotations

@@ -215,6 +215,9 @@ r"""
 
 Five of the ten ratios lie outside $[0.8, 1.2]$: 1.5 and 0.5 in the first answer, 0.5 and 2.0 in the
 second, 1.25 in the third. (The 1.2 of the fourth lies on the bound, which counts as inside.)
+
+Before you go on, predict. Type your choice into the next cell, then run the cells after it, also
+the folded one that looks like a thin bar: it compares your prediction with what came out.
 """
 
 # %% tags=["predict"]
@@ -253,7 +256,7 @@ for row, place in np.argwhere(batch.mask):
 without = int((slope[batch.mask] == 0).sum())
 print(f"outside: {outside[batch.mask].sum()} tokens; slope exactly zero: {without} tokens")
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 from gspo_edu.predictions import reconcile
 
 reconcile(
@@ -438,7 +441,7 @@ times = risen / unmoved
 print(f"slope at r = 2.0: {risen:+.2f};  at r = 1.0: {unmoved:+.2f};  {times:.1f} times as hard")
 assert math.isclose(risen, 2.0 * -0.4, abs_tol=1e-9)
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
     "02 size of the push",
     "c" if math.isclose(times, 2.0, abs_tol=1e-9) else "b",
@@ -520,7 +523,7 @@ show(
     "steps a little beyond 1.2 and stays there.",
 )
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 end = with_clip[-1]
 reconcile(
     "02 after forty steps",
@@ -581,33 +584,50 @@ summary_picture("02")
 r"""
 ## Three questions to compute
 
-Pencil or code, as you like. Four digits are enough. The folded cell below them works them out: run
-it, then open its output.
+Pencil or code, as you like. Four digits are enough. The folded cell here holds what your answers
+are compared with: run it, but leave it folded. The folded cell after the questions works them out.
+"""
 
+# %% tags=["check"] jupyter={"source_hidden": true}
+from gspo_edu.questions import check_answer
+
+r, a = 0.7, -2.0
+question_1 = (
+    min(r * a, np.clip(r, low, high) * a),
+    [
+        (r * a, "That is the larger of the two: take the smaller, also for A < 0."),
+        (-low * a, "That is the loss; the objective has the other sign."),
+        (EPSILON * a, "The range is [1 - 0.2, 1 + 0.2], not [0.2, 1.2]."),
+    ],
+)
+r, a = 1.5, -2.0
+question_2 = (
+    r * slope_of_surrogate(r, a),
+    [
+        (0.0, "Outside the range, but on its wrong side: the gradient flows."),
+        (high * a, "That caps the ratio at 1.2; clipping never shortens a gradient."),
+        (a, "That is the slope with respect to r; the log-prob's is r times that."),
+        (-r * a, "That is the slope of the loss."),
+    ],
+)
+question_3 = (
+    1 / high,
+    [
+        (low, "0.8 is the lower bound of the ratio. Ask for p with 1.2 p = 1."),
+        (1 - 1 / high, "That is what is missing to 1. The bound itself is 1 over 1.2."),
+        (high, "That is the ratio itself, not a probability."),
+    ],
+)
+
+# %% [markdown]
+r"""
 **1.** A token has $r = 0.7$ and $\hat A = -2$; $\varepsilon = 0.2$. What is its contribution to the
 objective?
 """
 
 # %% tags=["question"]
-from gspo_edu.questions import check_answer
-
 my_answer = None
-r, a = 0.7, -2.0
-check_answer(
-    my_answer,
-    min(r * a, np.clip(r, low, high) * a),
-    [
-        (
-            max(r * a, np.clip(r, low, high) * a),
-            "That is the larger of the two: min, also for A < 0.",
-        ),
-        (
-            -min(r * a, np.clip(r, low, high) * a),
-            "That is the loss; the objective has the other sign.",
-        ),
-        (EPSILON * a, "The range is [1 - 0.2, 1 + 0.2], not [0.2, 1.2]."),
-    ],
-)
+check_answer(my_answer, *question_1)
 
 # %% [markdown]
 r"""
@@ -617,20 +637,7 @@ respect to its **log-prob**?
 
 # %% tags=["question"]
 my_answer = None
-r, a = 1.5, -2.0
-check_answer(
-    my_answer,
-    r * slope_of_surrogate(r, a),
-    [
-        (0.0, "Outside the range, but on its wrong side: the gradient flows."),
-        (high * a, "That caps the ratio at 1.2; clipping never shortens a gradient."),
-        (
-            a,
-            "That is the slope with respect to r. With respect to the log-prob it is r times that.",
-        ),
-        (-r * a, "That is the slope of the loss."),
-    ],
-)
+check_answer(my_answer, *question_2)
 
 # %% [markdown]
 r"""
@@ -640,15 +647,7 @@ is above 1. From which old probability on can its upper bound of 1.2 never be cr
 
 # %% tags=["question"]
 my_answer = None
-check_answer(
-    my_answer,
-    1 / high,
-    [
-        (low, "0.8 is the lower bound of the ratio. Ask for p with 1.2 p = 1."),
-        (1 - 1 / high, "That is what is missing to 1. The bound itself is 1 over 1.2."),
-        (high, "That is the ratio itself, not a probability."),
-    ],
-)
+check_answer(my_answer, *question_3)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 r, a = 0.7, -2.0

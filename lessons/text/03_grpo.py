@@ -11,16 +11,15 @@ GRPO stands for *group relative policy optimization*. It comes from the DeepSeek
 al. 2024, arXiv 2402.03300) and trained DeepSeek-R1 (arXiv 2501.12948).
 
 **First, one from lesson 02.** A token has $r = 1.3$ and $\hat A = -1$; the range is $[0.8, 1.2]$.
-What is the slope of the objective with respect to its log-prob?
+What is the slope of the objective with respect to its log-prob? (The folded cell holds what your
+answer is compared with: run it, but leave it folded.)
 """
 
-# %% tags=["question"]
+# %% tags=["check"] jupyter={"source_hidden": true}
 from gspo_edu.questions import check_answer
 
-my_answer = None
 r, a = 1.3, -1.0
-check_answer(
-    my_answer,
+warm_up = (
     r * a,  # A < 0 and above the range: not clipped, so r times A
     [
         (0.0, "For A < 0 only ratios below 0.8 are clipped. This token went the wrong way."),
@@ -28,6 +27,10 @@ check_answer(
         (a, "That is the slope with respect to r. With respect to the log-prob it is r·A."),
     ],
 )
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *warm_up)
 
 # %% [markdown]
 r"""
@@ -100,16 +103,13 @@ Fill in the advantages of all four answers: one line with `R`, `mean` and `std`.
 read on, leave `None`; everything below works without it.
 """
 
-# %% tags=["question"]
+# %% tags=["check"] jupyter={"source_hidden": true}
 import torch
 
 from gspo_edu.advantages import group_advantages
 
 t = batch.tensors()
-my_advantages = None  # four numbers
-
-check_answer(
-    my_advantages,
+blank_1 = (
     group_advantages(t.rewards, t.group),
     [
         (R - mean, "This is only centred. Divide by the group's std as well."),
@@ -118,6 +118,11 @@ check_answer(
         (R / std, "The group's mean is missing: every answer would be good news."),
     ],
 )
+
+# %% tags=["question"]
+my_advantages = None  # four numbers
+
+check_answer(my_advantages, *blank_1)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 my_solution = (R - mean) / std
@@ -205,7 +210,7 @@ counted = signalless_group_fraction(rewards, torch.arange(10_000).repeat_interle
 print(f"10,000 pairs, counted: {counted:.2f}")
 assert abs(counted - dead_share(p, 2)) < 0.02
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 from gspo_edu.predictions import reconcile
 
 pairs = dead_share(p, 2)
@@ -296,7 +301,7 @@ for name, settings in conventions.items():
 for size in (2, 4, 8, 64):
     print(f"G = {size:2d}: n - 1 multiplies every advantage by {math.sqrt((size - 1) / size):.4f}")
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 factor = (group_advantages(t.rewards, t.group, ddof=1).numpy() / A).mean()
 assert math.isclose(factor, math.sqrt(3 / 4))
 reconcile(
@@ -386,15 +391,11 @@ r"""
 The last step of the formula: from `sums`, `lengths` and `G` to one number.
 """
 
-# %% tags=["question"]
+# %% tags=["check"] jupyter={"source_hidden": true}
 from gspo_edu.objectives import grpo
 
 result = grpo(t.logp, t.logp_old, torch.tensor(A), t.mask)
-
-my_objective = None  # one number
-
-check_answer(
-    my_objective,
+blank_2 = (
     -result.loss.item(),
     [
         (sums.sum() / lengths.sum(), "This is the mean over all tokens, as in lesson 02."),
@@ -403,6 +404,11 @@ check_answer(
         (result.loss.item(), "That is the loss; the objective has the other sign."),
     ],
 )
+
+# %% tags=["question"]
+my_objective = None  # one number
+
+check_answer(my_objective, *blank_2)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 print("my_objective = (sums / lengths).mean()")
@@ -465,7 +471,7 @@ for row, answer in enumerate(batch.answers):
 changed = int((gradient[batch.mask] != 0).sum())
 print(f"tokens with gradient: {changed} of {batch.mask.sum()}")
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
     "03 loss of zero",
     "b" if changed == batch.mask.sum() else "c",
@@ -601,17 +607,13 @@ summary_picture("03")
 r"""
 ## Three questions to compute
 
-The folded cell below them works the answers out: run it, then open its output.
-
-**1.** Five answers, rewards 1, 1, 0, 0, 0. What is the advantage of a right answer, with the
-paper's std?
+The folded cell here holds what your answers are compared with: run it, but leave it folded. The
+folded cell after the questions works them out.
 """
 
-# %% tags=["question"]
-my_answer = None
+# %% tags=["check"] jupyter={"source_hidden": true}
 five = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-check_answer(
-    my_answer,
+question_1 = (
     group_advantages(torch.tensor(five), [0] * 5)[0].item(),
     [
         ((1 - five.mean()) / five.std(ddof=1), "That std has n - 1 in it."),
@@ -619,6 +621,39 @@ check_answer(
         ((1 - five.mean()) / five.var(), "Divided by the variance; take its square root."),
     ],
 )
+needed = next(size for size in range(2, 100) if dead_share(0.1, size) <= 0.2)
+question_2 = (
+    needed,
+    [
+        (needed - 1, f"Close: that leaves {dead_share(0.1, needed - 1):.4f} dead, above 0.2."),
+        (8, f"With 8 answers {dead_share(0.1, 8):.4f} of the groups are dead."),
+        (
+            10,
+            f"One right answer on average, yet {dead_share(0.1, 10):.4f} of the groups are dead.",
+        ),
+        (2, f"Two answers leave {dead_share(0.1, 2):.4f} of the pairs dead."),
+    ],
+)
+question_3 = (
+    -1 / (2 * 10),
+    [
+        (-1 / 12, "That is the mean over all twelve tokens."),
+        (-1 / 10, "The mean over the two answers is missing."),
+        (-1 / 2, "The mean over the ten tokens is missing."),
+        (1 / (2 * 10), "Right size. But A = -1, and the question is about the objective."),
+        (0.0, "The objective is 0 here, its slope is not."),
+    ],
+)
+
+# %% [markdown]
+r"""
+**1.** Five answers, rewards 1, 1, 0, 0, 0. What is the advantage of a right answer, with the
+paper's std?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_1)
 
 # %% [markdown]
 r"""
@@ -628,21 +663,7 @@ more than one group in five is dead?
 
 # %% tags=["question"]
 my_answer = None
-needed = next(size for size in range(2, 100) if dead_share(0.1, size) <= 0.2)
-check_answer(
-    my_answer,
-    needed,
-    [
-        (needed - 1, f"Close: that leaves {dead_share(0.1, needed - 1):.4f} dead, above 0.2."),
-        (8, f"With 8 answers {dead_share(0.1, 8):.4f} of the groups are dead."),
-        (
-            10,
-            f"Ten answers contain one right one on average, but {dead_share(0.1, 10):.4f} of such "
-            "groups contain none or only right ones.",
-        ),
-        (2, f"Two answers leave {dead_share(0.1, 2):.4f} of the pairs dead."),
-    ],
-)
+check_answer(my_answer, *question_2)
 
 # %% [markdown]
 r"""
@@ -653,17 +674,7 @@ its ten tokens?
 
 # %% tags=["question"]
 my_answer = None
-check_answer(
-    my_answer,
-    -1 / (2 * 10),
-    [
-        (-1 / 12, "That is the mean over all twelve tokens."),
-        (-1 / 10, "The mean over the two answers is missing."),
-        (-1 / 2, "The mean over the ten tokens is missing."),
-        (1 / (2 * 10), "Right size. But A = -1, and the question is about the objective."),
-        (0.0, "The objective is 0 here, its slope is not."),
-    ],
-)
+check_answer(my_answer, *question_3)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 print(f"1. mean {five.mean():.1f}, std {five.std():.4f}: {(1 - five.mean()) / five.std():.4f}")

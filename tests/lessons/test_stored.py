@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KILOBYTES = 400
 SCREEN = 45
-TAGS = {"nbval-ignore-output", "predict", "reconcile", "question", "solution"}
+TAGS = {"nbval-ignore-output", "predict", "reconcile", "check", "question", "solution"}
 SHOWS = {
     *("print", "show", "display", "predict", "reconcile", "check_answer", "summary_picture"),
 }
