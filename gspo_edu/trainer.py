@@ -7,6 +7,7 @@ here is what the GRPO and GSPO papers need, in the order in which an answer meet
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from gspo_edu.moe.experts import load_balancing_loss
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import RouteTrace, drift
 from gspo_edu.objectives import OBJECTIVES
+from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks.base import Task, prompts_of_split
@@ -123,9 +125,13 @@ class Trainer:
             settings["max_len"] = self.task.max_new_tokens
         if config.beta:
             settings |= {"beta": config.beta, "logp_ref": self.reference_log_probs(batch)}
-        result = OBJECTIVES[config.objective](
-            score.logp, batch.logp_old, advantages, mask, **settings
-        )
+        with warnings.catch_warnings():
+            # Once a run is enough: in the second update, the first in which ratios can differ.
+            if self.update != 1:
+                warnings.simplefilter("ignore", RangeWarning)
+            result = OBJECTIVES[config.objective](
+                score.logp, batch.logp_old, advantages, mask, **settings
+            )
         loss = result.loss
         if config.balance and score.routes is not None:
             loss = loss + config.balance * load_balancing_loss(

@@ -222,6 +222,8 @@ def test_a_stopped_process_resumed_equals_an_undisturbed_run(tmp_path, quick, na
     words = [word for f in flags for word in ("--" + f.replace("_", "-"), str(getattr(config, f)))]
     process = subprocess.Popen(
         [sys.executable, "-m", "gspo_edu.cli", "train", "--out", str(folder), *words],
+        # A job in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

@@ -11,8 +11,9 @@ from gspo_edu.checkpoint import load_policy, shipped_policies
 from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.ratios import sequence_ratio, token_ratio
-from gspo_edu.sampler import answer_log_probs
+from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks import ClockWalk
+from gspo_edu.tasks.base import prompts_of_split
 from gspo_edu.trainer import Trainer, torch_device
 
 
@@ -171,9 +172,6 @@ def test_the_kl_term_pulls_towards_the_initial_policy(trainer):
 
 
 def held_out_rollout(one):
-    from gspo_edu.sampler import sampled_rollout
-    from gspo_edu.tasks.base import prompts_of_split
-
     dice = torch.Generator().manual_seed(0)
     prompts = prompts_of_split(one.task, 8, dice, held_out=True)
     return sampled_rollout(one.reference, one.task, prompts, 4, generator=dice)
@@ -288,6 +286,18 @@ def test_settings_of_the_objective_reach_it(trainer):
     narrow = trainer(objective="gspo", rollouts=1)
     assert sum(r["clip_fraction_seq"] for r in wide.records()) == 0
     assert sum(r["clip_fraction_seq"] for r in narrow.records()) > 0
+
+
+def test_the_seed_decides_prompts_and_samples(trainer):
+    def drawn(seed):
+        one = trainer(seed=seed)
+        prompts = prompts_of_split(one.task, 4, one.order, held_out=False)
+        return prompts.tolist(), torch.rand(3, generator=one.dice).tolist()
+
+    one, same, other = drawn(1), drawn(1), drawn(2)
+    assert one == same
+    assert one[0] != other[0]
+    assert one[1] != other[1]
 
 
 def test_shuffled_rewards_are_dealt_out_at_random(trainer, monkeypatch):

@@ -109,6 +109,10 @@ def seq_unnormalised(
     return given.result(surrogate, weight, clipped, outside)
 
 
+class RangeWarning(UserWarning):
+    """The clip range does not fit the unit that the objective clips."""
+
+
 def length_at_which_range_binds(sigma: float, clip_low: float, clip_high: float) -> float:
     """Longest answer whose sequence ratio leaves the range at two standard deviations.
 
@@ -143,5 +147,6 @@ def warn_if_range_cannot_bind(
             f"token log-ratios of standard deviation {sigma:.3g} it would need answers of at most "
             f"{binds:.2g} tokens, and the shortest has {int(shortest)}. GSPO's authors use "
             "3e-4 and 4e-4.",
+            RangeWarning,
             stacklevel=3,
         )
