@@ -35,7 +35,13 @@ def records_of(folder):
     return [json.loads(line) for line in metrics_of(folder).splitlines()]
 
 
+def timed_rollouts(folder):
+    lines = (folder / "timings.jsonl").read_text().splitlines()
+    return [json.loads(line)["rollout"] for line in lines]
+
+
 def assert_same_run(one, other):
+    assert timed_rollouts(one) == timed_rollouts(other)
     assert metrics_of(one) == metrics_of(other)
     assert (one / "summary.json").read_bytes() == (other / "summary.json").read_bytes()
     for name in WEIGHTS:
