@@ -333,7 +333,12 @@ def test_half_written_package_is_installed_again(clone: Clone) -> None:
 @posix
 def test_ctrl_c_says_how_to_go_on(clone: Clone) -> None:
     clone.pip_does("hangs in project")
-    process = clone.start("lab", start_new_session=True)
+    process = clone.start(
+        "lab",
+        start_new_session=True,
+        # A job in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 30
     while not (clone.stubs / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

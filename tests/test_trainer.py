@@ -10,6 +10,7 @@ from gspo_edu.advantages import group_advantages
 from gspo_edu.checkpoint import load_policy, shipped_policies
 from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.objectives import OBJECTIVES
+from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_ratio, token_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks import ClockWalk
@@ -280,12 +281,19 @@ def test_dr_grpo_divides_by_the_length_limit(trainer, sampled):
     assert abs(record["loss"]) > 1e-4
 
 
-@pytest.mark.filterwarnings("ignore:The range")
+@pytest.mark.filterwarnings("ignore::gspo_edu.objectives.gspo.RangeWarning")
 def test_settings_of_the_objective_reach_it(trainer):
     wide = trainer(objective="gspo", clip_low=0.2, clip_high=0.27, rollouts=1)
     narrow = trainer(objective="gspo", rollouts=1)
     assert sum(r["clip_fraction_seq"] for r in wide.records()) == 0
     assert sum(r["clip_fraction_seq"] for r in narrow.records()) > 0
+
+
+def test_a_range_that_cannot_bind_is_said_once_a_run(trainer):
+    wide = trainer(objective="gspo", clip_low=0.2, clip_high=0.27, rollouts=2)
+    with pytest.warns(RangeWarning, match="it would need answers of at most") as said:
+        list(wide.records())
+    assert len(said) == 1
 
 
 def test_the_seed_decides_prompts_and_samples(trainer):

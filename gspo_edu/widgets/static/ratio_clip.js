@@ -35,11 +35,13 @@ export function render(context) {
     const bounds = () => ({ low: get("clip_low"), high: get("clip_high") });
     let half = 0; // half the width of the ratio axis; follows the range, never the moving hand
     let halfOf = "";
+    let byHand = null; // the last ratio that the hand chose
 
     const lowest = () => Math.max(1 - half, 10 ** -decimals(half));
     const setRatio = (value) => {
       const inside = Math.min(Math.max(value, lowest()), 1 + half);
-      change({ ratio: Number(inside.toFixed(decimals(half))) });
+      byHand = Number(inside.toFixed(decimals(half)));
+      change({ ratio: byHand });
     };
 
     const objective = choice(
@@ -135,7 +137,10 @@ export function render(context) {
       const a = get("advantage");
       const key = get("objective");
       const symbol = key === "gspo" ? "s" : "r";
-      if (halfOf !== `${low}/${high}` || Math.abs(r - 1) > half * 1.0001) {
+      // A late answer of the kernel can pair the new range with an old ratio for one drawing: only
+      // a ratio from the hand may leave the axis as it is.
+      const kept = r === byHand && halfOf === `${low}/${high}`;
+      if (!kept || Math.abs(r - 1) > half * 1.0001) {
         half = Math.max(axisHalf(low, high), 1.1 * Math.abs(r - 1));
         halfOf = `${low}/${high}`;
       }
