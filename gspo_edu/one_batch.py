@@ -26,6 +26,8 @@ PROBABILITIES_NEW = ((0.3, 0.3, 0.5), (0.1, 0.8), (0.25,), (0.3, 0.45, 0.4, 0.55
 REWARDS = (1.0, 0.0, 0.5, 0.0)
 # Rounded here, 0.3 / 0.25 lies just inside the bound 1.2 on every machine, by less than 1e-11.
 DECIMALS = 11
+# Junk in the padding, as in real batches: whoever forgets the mask gets another number.
+PADDING_OLD, PADDING_NEW = 0.001, 0.002
 
 
 class BatchTensors(NamedTuple):
@@ -45,9 +47,10 @@ class OneBatch:
     Attributes:
         prompt: start 6, goal 7, allowed steps 3 and 4.
         answers: token texts of each answer.
-        prob_old, prob: probability of each token under the old and the new policy; 1 in padding.
-        logp_old, logp: their logarithms in nats; 0 in padding.
-        mask: true on the answers' tokens.
+        prob_old, prob: probability of each token under the old and the new policy; in the padding
+            finite junk.
+        logp_old, logp: their logarithms in nats.
+        mask: true on the answers' tokens, false in the padding.
         rewards: what the task's verifier gives.
         group: all 0, since there is one prompt.
     """
@@ -93,15 +96,16 @@ def _padded(rows: tuple[tuple[float, ...], ...], fill: float) -> Floats:
 
 
 def _one_batch() -> OneBatch:
-    prob_old, prob = _padded(PROBABILITIES_OLD, 1.0), _padded(PROBABILITIES_NEW, 1.0)
+    prob_old = _padded(PROBABILITIES_OLD, PADDING_OLD)
+    prob = _padded(PROBABILITIES_NEW, PADDING_NEW)
     mask = _padded(PROBABILITIES_OLD, 0.0) > 0
     batch = OneBatch(
         prompt=PROMPT,
         answers=ANSWERS,
         prob_old=prob_old,
         prob=prob,
-        logp_old=np.log(prob_old).round(DECIMALS) + 0.0,
-        logp=np.log(prob).round(DECIMALS) + 0.0,
+        logp_old=np.log(prob_old).round(DECIMALS),
+        logp=np.log(prob).round(DECIMALS),
         mask=mask,
         rewards=np.array(REWARDS),
         group=np.zeros(len(REWARDS), dtype=np.int64),

@@ -35,6 +35,23 @@ def test_probabilities_and_log_probs_agree() -> None:
     assert np.allclose(np.exp(ONE_BATCH.logp_old), ONE_BATCH.prob_old, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gspo"])
+def test_whoever_forgets_the_mask_gets_another_number(name: str) -> None:
+    batch = ONE_BATCH.tensors()
+    advantages = group_advantages(batch.rewards, batch.group)
+    everywhere = torch.ones_like(batch.mask)
+    losses = [
+        OBJECTIVES[name](batch.logp, batch.logp_old, advantages, mask).loss.item()
+        for mask in (batch.mask, everywhere)
+    ]
+    assert abs(losses[0] - losses[1]) > 0.01
+    # Right lengths, but a sum that runs over the padding.
+    log_ratio, lengths = ONE_BATCH.logp - ONE_BATCH.logp_old, ONE_BATCH.lengths
+    forgotten = np.exp(log_ratio.sum(axis=1) / lengths)
+    s = np.exp(log_ratio.sum(axis=1, where=ONE_BATCH.mask) / lengths)
+    assert (np.abs(forgotten - s) > 0.01).tolist() == (lengths < 4).tolist()
+
+
 def test_first_tokens_differ_and_their_probabilities_fit_into_one() -> None:
     first = [answer[0] for answer in ANSWERS]
     assert len(set(first)) == len(first)
