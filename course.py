@@ -29,6 +29,7 @@ PASSED_ON = {
     "lab": "open your copies of the lessons in JupyterLab",
     "train": "train the tiny model with one objective",
     "compare": "train GRPO and GSPO on the same seeds and show both side by side",
+    "config": "print every setting of the training with its meaning",
     "test": "run the tests and check the lessons",
 }
 TAKES_THE_REST = {
@@ -192,6 +193,8 @@ def hand_over(python: Path, env: Path, arguments: list[str]) -> int:
     from course_setup.processes import child_variables
 
     variables = child_variables(env)
+    if arguments[:2] == ["-m", "gspo_edu.cli"]:  # it tells the reader what to call next
+        variables["GSPO_EDU_COMMAND"] = "python course.py"
     if arguments[:2] == ["-m", "pytest"]:  # the test processes share the cores
         variables.setdefault("OMP_NUM_THREADS", "1")
     # -P: the checkout at hand is imported, whatever folder this is called in

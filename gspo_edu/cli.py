@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import types
@@ -20,6 +21,7 @@ from typing import Any, Literal, NoReturn
 
 from gspo_edu import __version__, lesson_files
 from gspo_edu.config import (
+    COMMAND,
     PRESETS,
     TYPES,
     TrainConfig,
@@ -28,6 +30,8 @@ from gspo_edu.config import (
     read_toml,
 )
 
+NAMED = "(default: in runs/, named after the settings)"
+
 
 class UsageError(Exception):
     """The command line asks for something that cannot be done: exit status 2."""
@@ -35,18 +39,18 @@ class UsageError(Exception):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = argparse.ArgumentParser(prog="gspo-edu", description=__doc__.splitlines()[0])
+    top = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
     top.add_argument("--version", action="version", version=f"gspo-edu {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train one policy into a run folder")
-    train.add_argument("--out", type=Path, help="run folder (default: runs/OBJECTIVE-seedSEED)")
+    train.add_argument("--out", type=Path, help=f"run folder {NAMED}")
     train.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     train.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     add_config_flags(train)
 
     compare = commands.add_parser("compare", help="train objectives on the same seeds")
-    compare.add_argument("--out", type=Path, default=Path("runs/compare"), help="their folder")
+    compare.add_argument("--out", type=Path, help=f"their folder {NAMED}")
     compare.add_argument("--objectives", nargs="+", default=["grpo", "gspo"], metavar="NAME")
     compare.add_argument("--seeds", type=int, default=5, help="number of seeds, from --seed on")
     compare.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
@@ -63,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 def add_config_flags(command: argparse.ArgumentParser) -> None:
     """One flag per field of TrainConfig, and --config."""
-    group = command.add_argument_group("settings (see gspo-edu config)")
+    group = command.add_argument_group(f"settings (see {COMMAND} config)")
     group.add_argument(
         "--config",
         metavar="FILE",
@@ -125,6 +129,16 @@ def config_of(args: argparse.Namespace, **forced: Any) -> TrainConfig:
         raise UsageError(str(error)) from None
 
 
+def default_folder(first: str, args: argparse.Namespace) -> Path:
+    """runs/FIRST, with the preset and the flags that were given, such as runs/compare-dense."""
+    words = [first] if args.config is None else [first, Path(args.config).stem]
+    for field in dataclasses.fields(TrainConfig):
+        if field.name in args and field.name not in ("objective", "seed"):
+            value = getattr(args, field.name)
+            words.append(field.name if value is True else f"{field.name}-{value}")
+    return Path("runs") / re.sub(r"[^\w.-]+", "_", "-".join(words))
+
+
 def train(args: argparse.Namespace) -> None:
     """Run ``gspo-edu train``."""
     from gspo_edu.progress import TrainingBar, cold_start_bar
@@ -140,7 +154,7 @@ def train(args: argparse.Namespace) -> None:
         config = read_config(folder)
     else:
         config = config_of(args)
-        folder = args.out or Path("runs") / f"{config.objective}-seed{config.seed}"
+        folder = args.out or default_folder(f"{config.objective}-seed{config.seed}", args)
         try:
             prepare_folder(folder, config, overwrite=args.overwrite)
         except ValueError as error:
@@ -149,7 +163,7 @@ def train(args: argparse.Namespace) -> None:
         with TrainingBar(config) as bar:
             summary = run(folder, config, watch_cold_start=cold_start_bar, on_rollout=bar.show)
     except KeyboardInterrupt:
-        print(f"\nStopped. Go on with:  gspo-edu train --resume {folder}", file=sys.stderr)
+        print(f"\nStopped. Go on with:  {COMMAND} train --resume {folder}", file=sys.stderr)
         raise
     from gspo_edu.figures import save_run_figure
 
@@ -180,15 +194,16 @@ def compare(args: argparse.Namespace) -> None:
         for objective in args.objectives
         for offset in range(args.seeds)
     ]
+    out = args.out or default_folder("compare", args)
     try:
-        summaries = run_all(args.out, configs, jobs=args.jobs, overwrite=args.overwrite)
+        summaries = run_all(out, configs, jobs=args.jobs, overwrite=args.overwrite)
     except KeyboardInterrupt:
         print("\nStopped. The same command without --overwrite goes on from here.", file=sys.stderr)
         raise
     print(comparison_table(summaries))
     from gspo_edu.figures import save_comparison_figure
 
-    figure = save_comparison_figure(args.out, configs)
+    figure = save_comparison_figure(out, configs)
     print(f"Figure: {figure}")
 
 

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from gspo_edu.checkpoint import write_atomically
 from gspo_edu.config import TrainConfig
-from gspo_edu.intervals import bootstrap_interval
+from gspo_edu.intervals import mean_interval
 from gspo_edu.progress import cold_start_bar
 from gspo_edu.runs import (
     CONFIG,
@@ -116,7 +116,8 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
             f"{s['held_out_reward_after']:>7.3f} {gain:>+7.3f} {s['held_out_exact_after']:>7.1%} "
             f"{s['clip_fraction_seq']:>8.4f} {drift_in_words(s['drift_per_update']):>13}"
         )
-    lines.append("")
+    before = summaries[0]["held_out_reward_before"]
+    lines += ["", f"All runs start from one policy, of held-out reward {before:.3f}."]
     for objective, by_seed in gains.items():
         lines.append(f"{objective}: mean gain {mean_with_interval(list(by_seed.values()))}")
     names = list(gains)
@@ -140,16 +141,13 @@ def verdict(differences: Sequence[float]) -> str:
     """What paired differences allow to say."""
     if len(differences) < FEWEST_SEEDS:
         return f"too few seeds to tell (at least {FEWEST_SEEDS})"
-    low, high = bootstrap_interval(differences)
+    low, high = mean_interval(differences)
     return "no clear difference" if low <= 0 <= high else "a difference"
 
 
 def mean_with_interval(values: Sequence[float]) -> str:
-    """``+0.281 (95% bootstrap interval +0.262 to +0.299, 5 seeds)``."""
+    """``+0.281 (95% interval +0.262 to +0.299, 5 seeds)``."""
     if len(values) == 1:
         return f"{values[0]:+.3f} (one seed)"
-    low, high = bootstrap_interval(values)
-    return (
-        f"{np.mean(values):+.3f} (95% bootstrap interval {low:+.3f} to {high:+.3f}, "
-        f"{len(values)} seeds)"
-    )
+    low, high = mean_interval(values)
+    return f"{np.mean(values):+.3f} (95% interval {low:+.3f} to {high:+.3f}, {len(values)} seeds)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 import tomllib
 import types
 import typing
@@ -15,6 +16,8 @@ from typing import Any, Literal
 
 Replay = Literal["none", "r2", "r3"]
 PRESETS = Path(__file__).parent / "presets"
+# How the reader calls the command line; course.py starts it under another name.
+COMMAND = os.environ.get("GSPO_EDU_COMMAND", "gspo-edu")
 
 
 POSITIVE = {
@@ -197,7 +200,7 @@ def config_from_mapping(values: dict[str, Any], source: str) -> TrainConfig:
     for name in values:
         if name not in known:
             raise ValueError(
-                f"{source}: there is no field {name!r}; `gspo-edu config` lists all of them."
+                f"{source}: there is no field {name!r}; `{COMMAND} config` lists all of them."
             )
     try:
         return TrainConfig(**values)

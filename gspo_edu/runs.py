@@ -51,9 +51,13 @@ def prepare_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> Non
     """
     if (folder / CONFIG).exists():
         if not overwrite:
+            same = read_config(folder) == config
             raise RunFolderError(
-                f"{folder} already holds a run. Go on with it by --resume {folder}, replace it "
+                f"{folder} already holds this run. Go on with it by --resume {folder}, replace it "
                 "with --overwrite, or choose another --out."
+                if same
+                else f"{folder} holds a run with other settings. Replace it with --overwrite, or "
+                "choose another --out."
             )
     elif folder.is_dir() and any(folder.iterdir()):
         raise RunFolderError(

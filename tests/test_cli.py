@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -163,19 +164,24 @@ def test_train_writes_a_run_folder(says, tmp_path):
     assert f"{summary['held_out_reward_after']:.3f}" in out
 
 
-def test_the_default_folder_names_objective_and_seed(says, tmp_path, monkeypatch):
+def test_without_out_the_folder_lies_in_runs(says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert says("train", "--seed", 7, *QUICK)[0] == 0
-    assert read_config(tmp_path / "runs" / "gspo-seed7").seed == 7
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("gspo-seed7-rollouts-2")
+    assert read_config(folder).seed == 7
 
 
 def test_existing_runs_ask_for_resume_or_overwrite(says, tmp_path):
     folder = tmp_path / "run"
     assert says("train", "--out", folder, *QUICK)[0] == 0
     before = (folder / "metrics.jsonl").read_bytes()
-    status, out, err = says("train", "--out", folder, *QUICK, "--seed", 1)
+    status, out, err = says("train", "--out", folder, *QUICK)
     assert (status, out) == (2, "")
     assert "--resume" in sentence(err)
+    status, out, err = says("train", "--out", folder, *QUICK, "--seed", 1)
+    assert (status, out) == (2, "")
+    assert "holds a run with other settings" in sentence(err)
     assert (folder / "metrics.jsonl").read_bytes() == before
     assert says("train", "--resume", folder)[0] == 0
     assert (folder / "metrics.jsonl").read_bytes() == before
@@ -369,3 +375,32 @@ def test_help_works_without_torch(words):
     if words[0] == "train":
         for field in dataclasses.fields(TrainConfig):
             assert "--" + field.name.replace("_", "-") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        ("train", "gspo-seed0"),
+        ("train --objective grpo --seed 3 --replay r2", "grpo-seed3-replay-r2"),
+        ("train --shuffle-rewards --no-dense", "gspo-seed0-shuffle_rewards-dense-False"),
+        ("train --init a/b.safetensors", "gspo-seed0-init-a_b.safetensors"),
+        ("compare --config stormy --lr 0.002", "compare-stormy-lr-0.002"),
+    ],
+)
+def test_runs_with_other_settings_get_other_folders(words, folder):
+    args = cli.parser().parse_args(words.split())
+    config = cli.config_of(args)
+    first = "compare" if args.command == "compare" else f"{config.objective}-seed{config.seed}"
+    assert cli.default_folder(first, args) == Path("runs") / folder
+
+
+def test_the_reader_is_told_the_command_that_started_it():
+    words = [sys.executable, "-m", "gspo_edu.cli", "train", "--help"]
+    for name, variables in (
+        ("gspo-edu", {}),
+        ("python course.py", {"GSPO_EDU_COMMAND": "python course.py"}),
+    ):
+        clean = {k: v for k, v in os.environ.items() if k != "GSPO_EDU_COMMAND"}
+        done = subprocess.run(words, env=clean | variables, capture_output=True, text=True)
+        assert done.stdout.startswith(f"usage: {name} train")
+        assert f"see {name} config" in done.stdout

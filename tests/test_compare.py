@@ -5,7 +5,7 @@ import pytest
 
 from gspo_edu import compare
 from gspo_edu.compare import comparison_table, folder_of, mean_with_interval, run_all, summary_of
-from gspo_edu.intervals import bootstrap_interval
+from gspo_edu.intervals import mean_interval, student_t_quantile
 from gspo_edu.runs import RunFolderError, prepare_folder, run
 
 
@@ -126,23 +126,39 @@ def test_noise_is_no_difference():
     assert "no clear difference" in comparison_table(summaries)
 
 
-def test_the_interval_is_as_wide_as_the_standard_error_says():
-    values = np.random.default_rng(1).normal(0.5, 0.1, size=200)
-    low, high = bootstrap_interval(values)
-    error = values.std() / np.sqrt(200)
-    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
-    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
-    narrow = bootstrap_interval(values, level=0.5)
-    assert low < narrow[0] < narrow[1] < high
+@pytest.mark.parametrize(
+    ("probability", "freedom", "wanted"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 4, 2.77645),
+        (0.95, 30, 1.69726),
+        (0.9999, 4, 13.0337),
+        (0.975, 1000, 1.96234),
+    ],
+)
+def test_quantiles_of_student_as_printed_in_tables(probability, freedom, wanted):
+    assert student_t_quantile(probability, freedom) == pytest.approx(wanted, rel=1e-5)
 
 
-def test_the_interval_is_the_same_every_time_and_contains_equal_values():
-    assert bootstrap_interval([1.0, 2.0, 4.0]) == bootstrap_interval([1.0, 2.0, 4.0])
-    assert bootstrap_interval([0.3, 0.3, 0.3]) == pytest.approx((0.3, 0.3))
-    with pytest.raises(ValueError, match="values is empty"):
-        bootstrap_interval([])
+def test_the_interval_by_hand():
+    low, high = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    half = 2.77645 * 2.5**0.5 / 5**0.5
+    assert (low, high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
+    assert mean_interval([0.3, 0.3, 0.3]) == pytest.approx((0.3, 0.3))
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says():
+    dice = np.random.default_rng(0)
+    intervals = [mean_interval(dice.normal(size=5).tolist()) for _ in range(400)]
+    held = np.mean([low <= 0 <= high for low, high in intervals])
+    assert 0.92 < held < 0.98
+
+
+def test_one_value_has_no_interval():
+    with pytest.raises(ValueError, match="values has 1 numbers; expected one per seed, of two"):
+        mean_interval([0.5])
 
 
 def test_means_say_how_many_seeds():
-    assert mean_with_interval([0.5, 0.5]).startswith("+0.500 (95% bootstrap interval +0.500 to")
+    assert mean_with_interval([0.5, 0.5]).startswith("+0.500 (95% interval +0.500 to")
     assert "2 seeds" in mean_with_interval([0.5, 0.5])

@@ -258,7 +258,9 @@ def test_a_stopped_process_resumed_equals_an_undisturbed_run(tmp_path, quick, na
 
 def test_existing_runs_are_refused_unless_overwritten(whole, quick):
     before = metrics_of(whole)
-    with pytest.raises(RunFolderError, match=r"already holds a run.*--resume.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"already holds this run.*--resume.*--overwrite"):
+        prepare_folder(whole, read_config(whole), overwrite=False)
+    with pytest.raises(RunFolderError, match=r"other settings\. Replace it with --overwrite"):
         prepare_folder(whole, quick(seed=5), overwrite=False)
     assert metrics_of(whole) == before
     prepare_folder(whole, quick(seed=5), overwrite=True)
