@@ -1,4 +1,4 @@
-"""The one batch: four short answers that lessons 02, 03, 05 and 06 all work through by hand.
+"""The one batch: four short answers that lessons 02, 03 and 05 work through by hand.
 
 One prompt of the clock walk, four answers of 3, 2, 1 and 4 tokens. The end token of each answer is
 left out, so that there is less to compute. The probabilities are round numbers chosen for the

@@ -19,13 +19,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gspo_edu.plots import BLACK, ORANGE, new_figure, show
+from gspo_edu.plots import BLACK, GREY, ORANGE, new_figure, show
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Guess = str | float
 FILE_NAME = ".predictions.json"
+NOT_ASKED = "No prediction under that name"
+DOT: dict[str, Any] = {"marker": "o", "ms": 8, "color": BLACK}
+RING: dict[str, Any] = {"marker": "o", "ms": 15, "mfc": "none", "mec": ORANGE, "mew": 2}
+BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9}
 
 
 # The options of each question that this notebook has asked; None where a number is asked.
@@ -66,7 +71,7 @@ def reconcile(
     found: str,
     misses: Mapping[Any, str] | None = None,
 ) -> None:
-    """Print how the prediction ``name`` fared.
+    """Print how the prediction ``name`` fared, or that its question has not been asked.
 
     Args:
         name: as given to ``predict`` earlier in the notebook.
@@ -75,10 +80,13 @@ def reconcile(
         misses: what each wrong letter overlooks, or the mistake that leads to a number.
 
     Raises:
-        ValueError: if nothing was asked under that name, or a wrong option has no answer.
+        ValueError: if a wrong option has no answer, or a right one has.
     """
     if name not in _asked:
-        raise ValueError(f"name is {name!r}; expected one of {sorted(_asked)}: run predict first.")
+        # A letter without quotation marks stops the asking cell with a NameError: the usual cause.
+        print(f"{NOT_ASKED}: {name}. Run the cell with my_guess first, then this one again.")
+        print('If that cell stopped with an error: a letter needs quotation marks, "c" and not c.')
+        return
     choices, misses = _asked[name], misses or {}
     wrong = {*(choices or misses)} - {outcome}
     if {*misses} != wrong or any(is_hit(option, outcome) for option in misses):
@@ -132,26 +140,52 @@ def summary_figure(lesson: str) -> tuple[Figure, str]:
     hits = sum(is_hit(guess, outcomes[n]) for n, guess in guesses.items())
     figure, (ax,) = new_figure(width=7, height=0.7 + 0.35 * len(outcomes))
     for row, (name, outcome) in enumerate(outcomes.items()):
-        letters = list(_asked[name] or {})
-        place = letters.index(str(outcome)) if letters else 0
-        ax.plot(place, row, "o", ms=8, color=BLACK)
-        for at, letter in enumerate(letters or [_shown(outcome)]):
-            ax.annotate(letter, (at, row), (11, -4), textcoords="offset points", fontsize=9)
+        guess, letters = guesses.get(name), list(_asked[name] or {})
         verdict = "no prediction yet"
-        if name in guesses:
-            guess, hit = guesses[name], is_hit(guesses[name], outcome)
+        if guess is not None:
+            hit = is_hit(guess, outcome)
             verdict = "as predicted" if hit else f"you predicted {_shown(guess)}"
-            at = letters.index(str(guess)) if guess in letters else place + (not hit)
-            ax.plot(at, row, "o", ms=15, mfc="none", mec=ORANGE, mew=2)
+        if letters:
+            _draw_letters(ax, row, letters, outcome, guess)
+        else:
+            _draw_number(ax, row, float(outcome), guess)
         ax.annotate(verdict, (3.7, row), va="center", fontsize=9)
     ax.set_yticks(range(len(outcomes)), [n.partition(" ")[2] for n in outcomes], fontsize=9)
     ax.set(xlim=(-0.5, 5.5), ylim=(len(outcomes) - 0.4, -0.6), xticks=[])
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)
     ax.tick_params(length=0)
+    if any(not _asked[name] for name in outcomes):
+        ax.set_xlabel("arrows: numbers, not to scale", loc="left", fontsize=8, color=GREY)
     score = f"{hits} of {len(guesses)} came out as predicted" if guesses else "No prediction yet"
     ax.set_title(f"Dot: outcome. Ring: your prediction. {score}.", loc="left", fontsize=10)
     return figure, f"Lesson {lesson}, {len(outcomes)} predictions against outcomes; {score}."
+
+
+def _draw_letters(
+    ax: Axes, row: int, letters: list[str], outcome: Guess, guess: Guess | None
+) -> None:
+    """One column per option."""
+    ax.plot(letters.index(str(outcome)), row, **DOT)
+    for at, letter in enumerate(letters):
+        ax.annotate(letter, (at, row), (11, -4), textcoords="offset points", fontsize=9)
+    if guess in letters:
+        ax.plot(letters.index(str(guess)), row, **RING)
+
+
+def _draw_number(ax: Axes, row: int, outcome: float, guess: Guess | None) -> None:
+    """A number line, not to scale: a guess that is too low lies on the left."""
+    ax.annotate(
+        "", (3.2, row), (-0.2, row), arrowprops={"arrowstyle": "->", "color": GREY, "lw": 1}
+    )
+    if guess is not None:
+        hit = is_hit(guess, outcome)
+        place = 1.0 if hit else 0.0 if float(guess) < outcome else 2.0
+        ax.plot(place, row, **RING)
+        if not hit:
+            ax.annotate(_shown(guess), (place, row), (11, 3), **BESIDE)
+    ax.plot(1.0, row, **DOT)
+    ax.annotate(_shown(outcome), (1.0, row), (11, 3), **BESIDE)
 
 
 def predictions_file() -> Path:

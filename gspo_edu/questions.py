@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-DIGITS = 1e-3
+DIGITS, NEARLY = 1e-3, 1e-2
 
 
 def check_answer(
     answer: ArrayLike | None, right: ArrayLike, mistakes: Sequence[tuple[ArrayLike, str]] = ()
 ) -> None:
-    """Print whether a computed answer is right and, if it is a known mistake, which.
+    """Print whether a computed answer is right or nearly so and, if it is a known mistake, which.
 
     Args:
         answer: the reader's number or numbers, right to four digits; None if not answered yet.
@@ -40,11 +40,14 @@ def check_answer(
     if _agree(given, wanted, DIGITS):
         print(f"Right: {_shown(wanted)}.")
         return
-    print(f"{_shown(given)} is not it.")
     for value, mistake in mistakes:
         if _agree(given, _numbers("mistakes", value), DIGITS):
-            print(f"  {mistake}")
+            print(f"{_shown(given)} is not it.\n  {mistake}")
             return
+    if _agree(given, wanted, NEARLY):
+        print("Nearly: give four digits.")
+        return
+    print(f"{_shown(given)} is not it.")
     print("  Compute it again, step by step; four digits are enough.")
 
 

@@ -105,9 +105,18 @@ def test_every_wrong_option_needs_an_answer() -> None:
         reconcile("02 corners", "b", "two.", {**MISSES, "b": "right, so nothing is missed"})
 
 
-def test_reconcile_before_predict_is_an_error() -> None:
-    with pytest.raises(ValueError, match="run predict first"):
-        reconcile("02 corners", "b", "two.", MISSES)
+def test_reconcile_without_its_question_says_what_to_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reconcile("02 corners", "b", "two corners are clipped.", MISSES)
+    said = capsys.readouterr().out
+    assert said.startswith("No prediction under that name: 02 corners. Run the cell with my_guess")
+    assert "a letter needs quotation marks" in said
+    assert "clipped" not in said
+    with pytest.raises(ValueError, match="lesson is '02'"):
+        summary_figure("02")
+    asked("b")
+    assert "You predicted b, and so it is." in capsys.readouterr().out
 
 
 def test_predictions_are_kept_between_sessions_and_lessons(
@@ -155,9 +164,33 @@ def test_the_summary_counts_and_draws_rings_where_the_guesses_were() -> None:
     (ax,) = figure.axes
     rings = [tuple(map(float, line.get_xydata()[0])) for line in ax.lines if line.get_ms() > 10]
     dots = [tuple(map(float, line.get_xydata()[0])) for line in ax.lines if line.get_ms() < 10]
-    assert rings == [(0, 0), (0, 1)]
-    assert dots == [(1, 0), (0, 1), (1, 2)]
+    assert rings == [(0, 0), (1, 1)]
+    assert dots == [(1, 0), (1, 1), (1, 2)]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["corners", "loss", "third"]
+
+
+@pytest.mark.parametrize(("guess", "place"), [(0.125, 0), (0.5, 1), (8, 2), (None, None)])
+def test_a_number_lies_on_its_side_of_the_outcome_and_is_written_there(
+    guess: float | None, place: float | None
+) -> None:
+    predict("02 loss", "?", guess=guess)
+    reconcile("02 loss", 0.5, "It is 0.5.")
+    (ax,) = summary_figure("02")[0].axes
+    rings = [float(line.get_xdata()[0]) for line in ax.lines if line.get_ms() > 10]
+    assert rings == ([] if place is None else [place])
+    written = {text.get_text(): text.xy[0] for text in ax.texts if text.get_text()[:1].isdigit()}
+    assert written == {"0.5": 1} | ({} if guess is None else {f"{guess:g}": place})
+
+
+def test_a_row_with_letters_has_no_number_line() -> None:
+    def arrows() -> int:
+        return sum(text.arrow_patch is not None for text in summary_figure("02")[0].axes[0].texts)
+
+    asked("a")
+    assert arrows() == 0
+    predict("02 loss", "?")
+    reconcile("02 loss", 0.5, "It is 0.5.")
+    assert arrows() == 1
 
 
 def test_a_summary_of_nothing_is_an_error() -> None:

@@ -26,6 +26,31 @@ def test_one_number(answer: object, said: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
+    ("answer", "right", "said"),
+    [
+        (0.83, 5 / 6, "Nearly: give four digits.\n"),
+        (0.0045, 0.0044721, "Nearly: give four digits.\n"),
+        (-0.83, 5 / 6, "-0.83 is not it.\n  Compute it again"),
+        (0.8333, 5 / 6, "Right"),
+        (0.82, 5 / 6, "0.82 is not it.\n  Compute it again"),
+        ([0.83, 1.0], [5 / 6, 1.0], "Nearly: give four digits.\n"),
+        ([0.83, 1.1], [5 / 6, 1.0], "0.83, 1.1 is not it.\n  Compute it again"),
+        (0.0, 0.0044721, "0 is not it.\n  Compute it again"),
+    ],
+)
+def test_a_right_answer_with_too_few_digits(
+    answer: object, right: object, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_answer(answer, right)  # type: ignore[arg-type]
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_a_known_mistake_near_the_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    check_answer(0.5028, 0.5, [(0.5028, "padding")])
+    assert capsys.readouterr().out == "0.5028 is not it.\n  padding\n"
+
+
+@pytest.mark.parametrize(
     ("answer", "said"),
     [
         ([1.0, -1.0], "Right: 1, -1."),
