@@ -5,7 +5,7 @@ r"""
 **What you will be able to do:** compute PPO's objective for a small batch by hand, say for every
 token whether clipping stops its gradient, and name three things that clipping does *not* do.
 
-**Time:** 30 minutes. **You need:** lesson 01, or a rough idea of policy, reward and gradient.
+**Time:** 30 minutes. **You need:** lesson 00, or a rough idea of policy, reward and gradient.
 Log-probs are natural logarithms of probabilities.
 
 PPO stands for *proximal policy optimization* (Schulman et al. 2017, arXiv 1707.06347). GRPO and
@@ -85,16 +85,17 @@ assert math.isclose(corrected, wanted)
 r"""
 The weighted average is right *on average over many samples*. One single toss gives
 $1.6$ or $0$, never $0.8$. Keep that in mind: a language model draws **one** token at each position,
-so there the correction is a noisy one. Lesson 04 is about this noise.
+so there the correction is a noisy one.
 """
 
 # %% [markdown]
 r"""
 ## One small batch for the whole course
 
-Four answers to one prompt of the clock task (lesson 01): start at 6, stop at 7, steps of 3 or 4.
-They have 3, 2, 1 and 4 tokens. The probabilities are invented, so that the numbers stay round. You
-will meet this batch again under GRPO (lesson 03), GSPO (05) and side by side (06).
+Four answers to one prompt of the clock task (lesson 00): start at 6, stop at 7, moves of 3 or 4.
+They have 3, 2, 1 and 4 tokens, one for each move; the token `end`, with which each of them closes,
+is left out to keep the arithmetic short. The probabilities are invented, so that the numbers stay
+round. You will meet this batch again under GRPO (lesson 03) and GSPO (lesson 05).
 """
 
 # %%
@@ -170,8 +171,10 @@ $[0.2,\, 1.2]$. Every token has its own ratio and is clipped, or not, on its own
 clipping**.
 
 **By hand**, for the first token ($r = 1.5$, $\hat A = 0.6$): unclipped $1.5 \cdot 0.6 = 0.90$,
-clipped $1.2 \cdot 0.6 = 0.72$. The smaller is 0.72. Now all ten tokens, averaged over tokens as
-PPO's paper averages over time steps (lesson 03 comes back to that choice):
+clipped $1.2 \cdot 0.6 = 0.72$. The smaller is 0.72. It is called the **surrogate**, because it
+stands in for the new policy's reward, which cannot be measured without sampling anew. Now all ten
+tokens, averaged over tokens as PPO's paper averages over time steps (lesson 03 comes back to that
+choice):
 """
 
 # %%
@@ -565,12 +568,18 @@ r"""
 A clip fraction of 0 in the first mini-batch of every rollout is therefore no bug. If you take only
 one step per rollout, it is 0 for ever, and clipping has no effect whatever its range.
 
+This holds when $\log \pi_{\text{old}}$ comes from the same engine that trains, as here. Large setups
+sample with a separate **inference engine**, a program made for fast generation. Its log-probs
+differ a little from those of the training code for the very same weights; use them as
+$\log \pi_{\text{old}}$, and the first ratios are not exactly 1.
+
 ## What to take along
 
 1. $r_t = \pi_\theta(y_t) / \pi_{\text{old}}(y_t)$ corrects for answers that an older policy wrote.
 2. $\min(r\hat A, \operatorname{clip}(r)\hat A)$ stops the gradient where the token has already gone
    far enough in the right direction, and only there: two of four corners.
-3. Clipping does not cap a gradient, is not a wall, and does not happen in the first step.
+3. Clipping does not cap a gradient, is not a wall, and does not happen in the first step (with
+   log-probs of $\pi_{\text{old}}$ from the engine that trains).
 
 Your predictions:
 """

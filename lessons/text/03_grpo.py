@@ -73,6 +73,8 @@ $$ \hat A_i = \frac{R_i - \operatorname{mean}(R_1, \dots, R_G)}
 
 (arXiv 2402.03300, section 4.1.2; the papers write a small $r_i$ for the reward, which here is the
 ratio.) In words: how far is this answer from the group's mean, measured in the group's own spread?
+The std takes the mean of the squared deviations, so it divides by $n$ (this course's choice; more
+below).
 
 **By hand**, for our batch with rewards 1, 0, 0.5 and 0:
 """
@@ -87,7 +89,7 @@ from gspo_edu.one_batch import ONE_BATCH as batch
 R = batch.rewards
 G = len(R)
 mean = R.sum() / G
-variance = ((R - mean) ** 2).sum() / G  # divided by n; more on n - 1 below
+variance = ((R - mean) ** 2).sum() / G  # n, this course's choice; more on n - 1 below
 std = math.sqrt(variance)
 print(f"mean     (1 + 0 + 0.5 + 0) / 4 = {mean:.4f}")
 print(f"variance {variance:.6f}, std {std:.6f}")
@@ -113,7 +115,7 @@ blank_1 = (
     group_advantages(t.rewards, t.group),
     [
         (R - mean, "This is only centred. Divide by the group's std as well."),
-        ((R - mean) / R.std(ddof=1), "This std has n - 1 in it; the paper's formula has n."),
+        ((R - mean) / R.std(ddof=1), "This std has n - 1 in it; this course divides by n."),
         ((R - mean) / variance, "This is divided by the variance; take its square root."),
         (R / std, "The group's mean is missing: every answer would be good news."),
     ],
@@ -268,8 +270,9 @@ else:
 r"""
 ## n or n − 1, and other small choices
 
-There are two standard deviations: divide the squared deviations by $n$ (the paper's formula, ours)
-or by $n - 1$ (what `torch.std` does if you say nothing).
+There are two standard deviations: divide the squared deviations by $n$ (this course's choice) or by
+$n - 1$ (what `torch.std` does if you say nothing). The papers of GRPO and GSPO write only
+$\operatorname{std}(\cdot)$ and fix no divisor.
 """
 
 # %% tags=["predict"]
@@ -287,7 +290,7 @@ predict(
 
 # %%
 conventions = {
-    "GRPO and GSPO papers": {"ddof": 0},
+    "this course": {"ddof": 0},
     "TRL": {"ddof": 1, "eps": 1e-4},
     "verl": {"ddof": 1, "eps": 1e-6},
     "Dr. GRPO": {"normalize": False},
@@ -401,6 +404,15 @@ blank_2 = (
         (sums.sum() / lengths.sum(), "This is the mean over all tokens, as in lesson 02."),
         (sums.mean(), "Divide each sum by the length of its answer before averaging."),
         ((sums / lengths).sum(), "The mean over the answers is missing: divide by G."),
+        (
+            (sums / batch.mask.shape[1]).mean(),
+            "Each sum is divided by 4, the padded width. Divide it by its own answer's length.",
+        ),
+        (surrogate.mean(), "This mean forgets the mask: it runs over the padding, too."),
+        (
+            (surrogate.sum(axis=1) / lengths).mean(),
+            "These sums forget the mask: they run over the padding, too.",
+        ),
         (result.loss.item(), "That is the loss; the objective has the other sign."),
     ],
 )
@@ -434,11 +446,12 @@ assert math.isclose(sum(lengths * (1 / (G * lengths))), 1)
 # %% [markdown]
 r"""
 Neither is wrong; they are two conventions, and a library's name does not tell which one it uses.
-Lesson 06 draws who gets the gradient.
 
 ## A loss of zero
 
-Look at the very first update after sampling, when $\pi_\theta$ is still $\pi_{\text{old}}$.
+Look at the very first update after sampling, when $\pi_\theta$ is still $\pi_{\text{old}}$, and
+$\log \pi_{\text{old}}$ comes from the engine that trains. (With log-probs from a separate inference
+engine the ratios are not exactly 1, and the loss is not exactly 0.)
 """
 
 # %%
@@ -533,11 +546,32 @@ a few off-policy updates they do not quite, so the logged "KL" is an estimate wi
 DeepSeekMath used $\beta = 0.04$. The GSPO paper leaves the term out of its formulas, and this
 course trains with $\beta = 0$ unless it says otherwise.
 
+k3 averages to the KL in *value* only. Its gradient inside the loss, $1 - \pi_{\text{ref}} /
+\pi_\theta$ per token with respect to the log-prob, is not the gradient of this KL, not even on
+average:
+"""
+
+# %%
+logits = policy.log().requires_grad_()
+log_policy = logits.log_softmax(dim=0)
+kl = (log_policy.exp() * k1(log_policy, reference.log())).sum()
+sampled = (policy * k3(log_policy, reference.log())).sum()  # policy: how often each is drawn
+(of_kl,) = torch.autograd.grad(kl, logits, retain_graph=True)
+(of_k3,) = torch.autograd.grad(sampled, logits)
+print(f"KL {kl.item():.4f}, k3 on average {sampled.item():.4f}")
+print("gradient of the KL with respect to the logits: " + "  ".join(f"{x:+.4f}" for x in of_kl))
+print("gradient of k3 on average:                     " + "  ".join(f"{x:+.4f}" for x in of_k3))
+assert torch.isclose(kl, sampled)
+assert torch.allclose(of_k3, policy - reference)
+assert not torch.allclose(of_kl, of_k3, atol=0.01)
+
+# %% [markdown]
+r"""
 ## Let it run
 
 The tiny mixture-of-experts model of this course, a few seconds on a laptop: 20 rollouts of 32
 prompts with 8 answers each, four mini-batches per rollout. One seed, so an illustration and no
-evidence; lesson 08 does it properly.
+evidence.
 """
 
 # %% tags=["nbval-ignore-output"]
@@ -562,38 +596,41 @@ assert all(record["clip_fraction_token_weighted"] == 0 for record in first_updat
 assert min(record["grad_norm"] for record in first_updates) > 0.1
 
 # %% tags=["nbval-ignore-output"]
-from gspo_edu.plots import objective_style
+from gspo_edu.plots import GREY, objective_style
 
 style = objective_style("grpo") | {"lw": 1.5}
 by_rollout = np.arange(1, config.rollouts + 1)
 clips = np.array([record["clip_fraction_token_weighted"] for record in records])
+losses = np.array([record["loss"] for record in records]).reshape(-1, config.mini_batches)
 figure, (left, middle, right) = new_figure(3, width=2.7, height=2.6)
 left.plot(by_rollout, [record["reward"] for record in first_updates], **style)
 left.set(xlabel="rollout", ylabel="mean reward of the rollout")
-middle.plot(1 + np.arange(len(records)) / 4, [record["loss"] for record in records], **style)
-middle.set(xlabel="rollout", ylabel="loss of each update")
+middle.axhline(0, color=GREY, lw=0.8)
+middle.plot(by_rollout, losses.mean(axis=1), **style | {"linestyle": "-", "lw": 1})
+middle.set(xlabel="rollout", ylabel="loss (mean of its updates)")
 right.plot([1, 2, 3, 4], clips.reshape(-1, 4).mean(axis=0), marker="o", **style)
 right.set(xlabel="mini-batch of the rollout", ylabel="clip fraction (mean, tokens)")
 right.set_xticks([1, 2, 3, 4])
 show(
     figure,
-    "GRPO over 20 rollouts, one seed. The reward rises, the loss stays around 0, and the clip "
-    "fraction is 0 in the first mini-batch of a rollout and rises to the fourth.",
+    "GRPO over 20 rollouts, one seed. The reward rises, the loss goes up and down around 0, and the "
+    "clip fraction is 0 in the first mini-batch of a rollout and rises to the fourth.",
 )
 
 # %% [markdown]
 r"""
-**How to read it.** Left, the reward rises. Middle, the loss hovers around 0 all the time and tells
-nothing about it. Right, averaged over the rollouts: in the first mini-batch after sampling all
-ratios are 1 and nothing is clipped; the further the policy has moved from the one that sampled, the
-more is clipped.
+**How to read it.** Left, the reward rises. Middle, the loss hovers around 0 all the time (mind the
+axis) and tells nothing about it. Right, averaged over the rollouts: in the first mini-batch after
+sampling all ratios are 1 and nothing is clipped; the further the policy has moved from the one that
+sampled, the more is clipped.
 
 ## What to take along
 
 1. $\hat A_i = (R_i - \text{mean}) / \text{std}$ within the answers to one prompt; they sum to 0.
 2. Equal rewards make a dead group: share $p^G + (1-p)^G$ for right-or-wrong rewards.
 3. Ratio and clip are PPO's, per token. The mean is taken over each answer first.
-4. The loss is 0 at the first update and learning goes on all the same.
+4. The loss is 0 at the first update (with log-probs from the engine that trains), and learning goes
+   on all the same.
 
 Your predictions:
 """
@@ -616,7 +653,7 @@ five = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
 question_1 = (
     group_advantages(torch.tensor(five), [0] * 5)[0].item(),
     [
-        ((1 - five.mean()) / five.std(ddof=1), "That std has n - 1 in it."),
+        ((1 - five.mean()) / five.std(ddof=1), "That std has n - 1 in it; take n."),
         (1 - five.mean(), "Centred, but not yet divided by the std."),
         ((1 - five.mean()) / five.var(), "Divided by the variance; take its square root."),
     ],
@@ -647,8 +684,8 @@ question_3 = (
 
 # %% [markdown]
 r"""
-**1.** Five answers, rewards 1, 1, 0, 0, 0. What is the advantage of a right answer, with the
-paper's std?
+**1.** Five answers, rewards 1, 1, 0, 0, 0. What is the advantage of a right answer, with the std
+that divides by $n$?
 """
 
 # %% tags=["question"]
@@ -704,8 +741,8 @@ r"""
 ## What comes next
 
 GRPO gives every token its own ratio, but all tokens of an answer share one advantage. Does a ratio
-per token make sense when the reward judges the whole answer? **Lesson 04** looks at what goes wrong
-with token ratios, and **lesson 05** at GSPO's reply.
+per token make sense when the reward judges the whole answer? **Lesson 05** shows GSPO's reply: one
+ratio for the whole answer.
 
 **Sources.** GRPO: section 4.1 of the first, objective and KL in its equations 3 and 4. The range
 0.2 and 0.27 for GRPO: section 5.1 of the GSPO paper.

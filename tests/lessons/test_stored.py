@@ -13,6 +13,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from gspo_edu.predictions import NOT_ASKED
+
 ROOT = Path(__file__).resolve().parents[2]
 KILOBYTES = 400
 SCREEN = 45
@@ -56,6 +58,8 @@ def faults(notebook: dict[str, Any]) -> list[str]:
         for output in cell["outputs"]:
             if output["output_type"] == "error" or output.get("name") == "stderr":
                 found.append(f"cell {wanted} stores an error or a warning")
+            if NOT_ASKED in "".join(output.get("text", "")):
+                found.append(f"cell {wanted} answers a prediction that nobody was asked for")
             described = output.get("metadata", {}).get("image/png", {}).get("alt", "")
             if "image/png" in output.get("data", {}) and len(described) < 20:
                 found.append(f"cell {wanted} has a picture without alt text")
@@ -131,6 +135,35 @@ def test_every_prediction_is_reconciled_after_the_outcome(lesson: Path) -> None:
     assert len(set(asked)) == len(asked)
 
 
+LESSON_NUMBERS = re.compile(r"\blessons?\s+(\d\d\b(?:(?:,|,?\s+(?:and|or|to))\s+\d\d\b)*)", re.I)
+
+
+def lessons_named(text: str) -> set[str]:
+    """Numbers of the lessons that a text speaks of, two digits each."""
+    plain = re.sub(r"[*`\[\]]", "", text)
+    return {number for run in LESSON_NUMBERS.findall(plain) for number in re.findall(r"\d\d", run)}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("**Lesson 03** and (lesson\n05)", {"03", "05"}),
+        ("lessons 02 (ratio), 03", {"02"}),
+        ("lessons 02, 03 and 05", {"02", "03", "05"}),
+        ("[Lesson 02](02_ppo.ipynb)", {"02"}),
+        ("table(lesson=2), 04 answers", set()),
+    ],
+)
+def test_lesson_numbers_are_found(text: str, named: set[str]) -> None:
+    assert lessons_named(text) == named
+
+
+def test_every_lesson_that_is_named_exists(lesson: Path, build: ModuleType) -> None:
+    there = {path.name[:2] for path in build.texts([])}
+    named = lessons_named("\n".join("".join(cell["source"]) for cell in read(lesson)["cells"]))
+    assert named <= there
+
+
 def stored_cell(source: str, count: int | None, *outputs: dict[str, Any]) -> dict[str, Any]:
     return {
         "cell_type": "code",
@@ -142,6 +175,7 @@ def stored_cell(source: str, count: int | None, *outputs: dict[str, Any]) -> dic
 
 
 PRINTED = {"output_type": "stream", "name": "stdout", "text": ["1\n"]}
+UNASKED = {"output_type": "stream", "name": "stdout", "text": [f"{NOT_ASKED}: 02 misspelt.\n"]}
 PICTURE = {"output_type": "display_data", "data": {"image/png": ""}, "metadata": {}}
 WARNING = {"output_type": "stream", "name": "stderr", "text": ["careful\n"]}
 
@@ -155,6 +189,7 @@ WARNING = {"output_type": "stream", "name": "stderr", "text": ["careful\n"]}
         ([stored_cell("x = 1", 2), stored_cell("y = 1", 1)], "execution count 2"),
         ([stored_cell("show(f, 'a')", 1, PICTURE)], "without alt text"),
         ([stored_cell("print(1)", 1, PRINTED, WARNING)], "a warning"),
+        ([stored_cell("reconcile('02 misspelt')", 1, UNASKED)], "nobody was asked"),
     ],
 )
 def test_faults_are_found(cells: list[dict[str, Any]], fault: str) -> None:
