@@ -568,9 +568,9 @@ r"""
 A clip fraction of 0 in the first mini-batch of every rollout is therefore no bug. If you take only
 one step per rollout, it is 0 for ever, and clipping has no effect whatever its range.
 
-This holds when $\log \pi_{\text{old}}$ comes from the same engine that trains, as here. Large setups
-sample with a separate **inference engine**, a program made for fast generation. Its log-probs
-differ a little from those of the training code for the very same weights; use them as
+This holds when $\log \pi_{\text{old}}$ comes from the same engine that trains, as here. Large
+setups sample with a separate **inference engine**, a program made for fast generation. Its
+log-probs differ a little from those of the training code for the very same weights; use them as
 $\log \pi_{\text{old}}$, and the first ratios are not exactly 1.
 
 ## What to take along

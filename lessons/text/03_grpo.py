@@ -613,8 +613,8 @@ right.set(xlabel="mini-batch of the rollout", ylabel="clip fraction (mean, token
 right.set_xticks([1, 2, 3, 4])
 show(
     figure,
-    "GRPO over 20 rollouts, one seed. The reward rises, the loss goes up and down around 0, and the "
-    "clip fraction is 0 in the first mini-batch of a rollout and rises to the fourth.",
+    "GRPO over 20 rollouts, one seed. The reward rises, the loss goes up and down around 0, and "
+    "the clip fraction is 0 in the first mini-batch of a rollout and rises to the fourth.",
 )
 
 # %% [markdown]
