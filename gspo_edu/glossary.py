@@ -25,22 +25,32 @@ class Term:
     Attributes:
         term: in English.
         aliases: other names and abbreviations under which it is found.
-        lesson: number of the lesson that introduces it.
+        lesson: number of the lesson that introduces it; None if none does so far.
         definition: one sentence.
         ru, pl, zh: in Russian, Polish and Chinese.
     """
 
     term: str
     aliases: tuple[str, ...]
-    lesson: int
+    lesson: int | None
     definition: str
     ru: str
     pl: str
     zh: str
 
+    @property
+    def place(self) -> str:
+        """Number of the lesson with two digits, or a dash."""
+        return "–" if self.lesson is None else f"{self.lesson:02}"
+
+    @property
+    def note(self) -> str:
+        """Where it is introduced, in brackets after a space, or nothing."""
+        return "" if self.lesson is None else f" (lesson {self.place})"
+
     def __str__(self) -> str:
         return (
-            f"{self.term} (lesson {self.lesson:02}): {self.definition}\n"
+            f"{self.term}{self.note}: {self.definition}\n"
             f"  ru: {self.ru} · pl: {self.pl} · zh: {self.zh}"
         )
 
@@ -52,7 +62,7 @@ class Term:
             for code, name in LANGUAGES.items()
         )
         return (
-            f"<p><b>{escape(self.term)}</b> (lesson {self.lesson:02}): "
+            f"<p><b>{escape(self.term)}</b>{self.note}: "
             f"{escape(self.definition)}<br>{translations}</p>"
         )
 
@@ -82,7 +92,7 @@ class TermTable(Sequence[Term]):
             first = f"{names[0]} ({', '.join(names[1:])})" if names[1:] else names[0]
             cells = [
                 f'<th scope="row" {cell}>{escape(first)}</th>',
-                f"<td {cell}>{entry.lesson:02}</td>",
+                f"<td {cell}>{entry.place}</td>",
                 f"<td {cell}>{escape(entry.definition)}</td>",
             ]
             cells += [
@@ -147,7 +157,7 @@ def table(lesson: int | None = None) -> TermTable:
     """
     chosen = [entry for entry in terms() if lesson in (None, entry.lesson)]
     if not chosen:
-        known = sorted({entry.lesson for entry in terms()})
+        known = sorted({entry.lesson for entry in terms() if entry.lesson is not None})
         raise ValueError(
             f"lesson is {lesson}; expected one that introduces terms: "
             f"{', '.join(str(number) for number in known)}."

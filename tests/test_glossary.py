@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import jupytext
 import pytest
 
 from gspo_edu import glossary
@@ -18,8 +20,10 @@ verifiable reward · off-policy · importance sampling · policy · reference po
 mini-batch · expert drift · router · top-k routing · clip fraction · geometric mean · cold start ·
 multi-turn RL · inference engine · effective sample size · KL penalty · behaviour policy ·
 target policy · pre-training · post-training · clipping · variance · sparse activation · ill-posed ·
-dense model · fine-tuning · scalability · checkpoint · benchmark
+dense model · fine-tuning · scalability · checkpoint · benchmark · group · dead group · KL estimator
 """
+TEXTS = Path(__file__).resolve().parents[1] / "lessons/text"
+LESSONS = {int(path.name[:2]): path for path in TEXTS.glob("[0-9][0-9]_*.py")}
 SCRIPTS = {"ru": r"[а-яё]", "zh": r"[\u4e00-\u9fff]"}
 
 
@@ -31,12 +35,31 @@ def test_the_course_explains_this_term(name: str) -> None:
 @pytest.mark.parametrize("entry", terms(), ids=lambda entry: entry.term)
 def test_each_entry_is_whole(entry: Term) -> None:
     assert re.fullmatch(r"[^.]*(?:\.\w[^.]*)*\.", entry.definition), "one sentence with a full stop"
-    assert 0 <= entry.lesson <= 12
+    assert entry.lesson is None or entry.lesson in LESSONS
     for code in glossary.LANGUAGES:
         assert getattr(entry, code).strip()
     for code, letters in SCRIPTS.items():
         assert re.search(letters, getattr(entry, code), re.IGNORECASE)
     assert not re.search(r"[а-яё\u4e00-\u9fff]", entry.pl, re.IGNORECASE)
+
+
+def occurs(entry: Term, prose: str) -> bool:
+    """Whether one of the term's English names is a word of the text, in singular or plural."""
+    words = (re.escape(glossary.plain(name)) for name in (entry.term, *entry.aliases))
+    return bool(re.search(rf"\b(?:{'|'.join(words)})(?:e?s)?\b", glossary.plain(prose)))
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_that_introduces_a_term_has_it_in_its_text(lesson: int) -> None:
+    cells = jupytext.read(LESSONS[lesson], fmt="py:percent").cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert [entry.term for entry in table(lesson) if not occurs(entry, prose)] == []
+
+
+def test_a_name_inside_another_word_does_not_count() -> None:
+    assert occurs(term("group"), "Two groups.")
+    assert occurs(term("Routing Replay"), "with routing\nreplay")
+    assert not occurs(term("group"), "He grouped them.")
 
 
 def test_no_name_means_two_terms() -> None:
@@ -72,6 +95,7 @@ def test_a_term_reads_well() -> None:
     text = str(term("importance ratio"))
     assert text.startswith("importance ratio (lesson 02): The probability of a sample")
     assert "zh: 重要性采样比率" in text
+    assert str(term("Routing Replay")).startswith("Routing Replay: Using the experts")
     page = term("importance ratio")._repr_html_()
     assert '<span lang="ru">отношение вероятностей (вес важности)</span>' in page
 

@@ -299,10 +299,18 @@ def test_range_that_cannot_bind_is_named_with_its_length(objective):
     with pytest.warns(UserWarning, match=r"\[1 - 0\.2, 1 \+ 0\.2\] cannot bind") as caught:
         objective(logp, old, advantage, mask, clip_low=0.2, clip_high=0.2)
     (warning,) = caught
-    assert f"at most {longest:.2g} tokens, and the shortest has 64" in str(warning.message)
+    assert f"at most {longest:.2g} tokens; the shortest here has 64" in str(warning.message)
     assert "deviation 0.5 " in str(warning.message)
     assert "3e-4 and 4e-4" in str(warning.message)
     assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(("spread", "words"), [(0.09, "no answer is short"), (0.1, "at most 1.2")])
+def test_below_one_token_no_length_is_named(spread, words):
+    """An answer has a token at least; (2 * .09 / log 1.2)^2 is below 1."""
+    log_ratio = spread * torch.tensor([[1.0, -1.0] * 32])
+    with pytest.warns(UserWarning, match=words):
+        gspo(*batch(log_ratio.exp(), [1.0]), clip_low=0.2, clip_high=0.2)
 
 
 @pytest.mark.parametrize("objective", [gspo, gspo_token])

@@ -16,11 +16,12 @@ Loss = Callable[[Any, Any, Any, Any], float]
 
 @pytest.fixture(scope="module")
 def code() -> dict[str, str]:
-    """The lesson's imports and the check of the empty cell."""
+    """The lesson's imports, and the two cells that check the empty one."""
     pytest.importorskip("anywidget")
     cells = [cell.source for cell in jupytext.read(TEXT).cells if cell.cell_type == "code"]
+    (mistakes,) = [source for source in cells if "def usual_mistakes(" in source]
     (check,) = [source for source in cells if "my_gspo_loss(ONE_BATCH" in source]
-    return {"imports": cells[0], "check": check}
+    return {"imports": cells[0], "check": f"{mistakes}\n\n{check}"}
 
 
 def said(code: dict[str, str], loss: Loss, capsys: pytest.CaptureFixture[str]) -> str:
@@ -34,7 +35,9 @@ def said(code: dict[str, str], loss: Loss, capsys: pytest.CaptureFixture[str]) -
 
 def written(
     *,
-    root: bool = True,
+    log_s: Callable[[Any, Any], Any] = lambda log_ratio, mask: (
+        (log_ratio * mask).sum(axis=1) / mask.sum(axis=1)
+    ),
     low: float = 3e-4,
     high: float = 4e-4,
     choose: Callable[[Any, Any], Any] = np.minimum,
@@ -44,8 +47,7 @@ def written(
     """A reader's function, right unless told otherwise."""
 
     def loss(logp: Any, logp_old: Any, advantages: Any, mask: Any) -> float:
-        log_ratio = ((logp - logp_old) * mask).sum(axis=1)
-        s = np.exp(log_ratio / mask.sum(axis=1) if root else log_ratio)
+        s = np.exp(log_s(logp - logp_old, mask))
         terms = choose(s * advantages, s.clip(1 - low, 1 + high) * advantages)
         return float(sign * average(terms))
 
@@ -64,7 +66,10 @@ def with_arithmetic_mean(logp: Any, logp_old: Any, advantages: Any, mask: Any) -
         (written(), "Right"),
         (written(sign=1.0), "The sign"),
         (written(average=np.sum), "The mean over the answers is missing"),
-        (written(root=False), "The root is missing"),
+        (written(log_s=lambda x, mask: (x * mask).sum(axis=1)), "The root is missing"),
+        (written(log_s=lambda x, mask: (x * mask).mean(axis=1)), "Divided by the padded width"),
+        (written(log_s=lambda x, mask: x.mean(axis=1)), "A mean without the mask"),
+        (written(log_s=lambda x, mask: x.sum(axis=1) / mask.sum(axis=1)), "A sum without the mask"),
         (with_arithmetic_mean, "arithmetic mean"),
         (written(choose=lambda plain, bounded: bounded), "Clipped always"),
         (written(choose=np.maximum), "max() instead of min()"),

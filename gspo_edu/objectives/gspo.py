@@ -142,11 +142,15 @@ def warn_if_range_cannot_bind(
     binds = length_at_which_range_binds(sigma, clip_low, clip_high)
     # On-policy, only rounding is left of the log-ratios, and no range says anything yet.
     if sigma > 1e-5 and binds < int(shortest):
+        needed = (
+            "no answer is short enough for it to bind"
+            if binds < 1
+            else f"it would need answers of at most {binds:.2g} tokens"
+        )
         warnings.warn(
             f"The range [1 - {clip_low:g}, 1 + {clip_high:g}] cannot bind for GSPO here: with "
-            f"token log-ratios of standard deviation {sigma:.3g} it would need answers of at most "
-            f"{binds:.2g} tokens, and the shortest has {int(shortest)}. GSPO's authors use "
-            "3e-4 and 4e-4.",
+            f"token log-ratios of standard deviation {sigma:.3g} {needed}; the shortest here has "
+            f"{int(shortest)}. GSPO's authors use 3e-4 and 4e-4.",
             RangeWarning,
             stacklevel=3,
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST = 10_000  # tokens
+PURPLE_INK = "#8A3A6B"  # PURPLE is too pale for small letters
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class LengthSpread(LessonWidget):
     def picture(self) -> Figure:
         import numpy as np
 
-        from gspo_edu.plots import BLUE, GREEN, GREY, VERMILION
+        from gspo_edu.plots import BLUE, GREEN, GREY, PURPLE
         from gspo_edu.widgets.pictures import INK, headline, panels
 
         figure, (left, right) = panels(300)
@@ -131,11 +132,17 @@ class LengthSpread(LessonWidget):
         low, high = 1 - self.clip_low, 1 + self.clip_high
         left.axvspan(low, high, color=GREEN, alpha=0.15, lw=0)
         left.fill_between(s, height, where=s <= low, color=BLUE, alpha=0.6, lw=0)
-        left.fill_between(s, height, where=s >= high, color=VERMILION, alpha=0.6, lw=0)
+        left.fill_between(s, height, where=s >= high, color=PURPLE, alpha=0.6, lw=0)
         left.plot(s, height, color=INK, lw=1.5)
         left.axvline(1, color=GREY, lw=0.8)
         left.set_yticks([])
-        left.set_ylim(0, 1.08)
+        left.set_ylim(0, 1.2)
+        for text, color, side in (
+            ("below the range", BLUE, "left"),
+            ("above it", PURPLE_INK, "right"),
+        ):
+            place = 0.01 if side == "left" else 0.99
+            left.text(place, 0.95, text, transform=left.transAxes, color=color, ha=side, size=9)
         left.locator_params(axis="x", nbins=4)
         left.set_xlabel(f"sequence ratio s   (green: {low:g} … {high:g})")
         headline(left, f"σ = {self.sigma:g}, L = {self.length}: {spread.outside:.1%} outside")
@@ -147,7 +154,7 @@ class LengthSpread(LessonWidget):
         ]
         for name, style, color, text in (
             ("outside", "-", INK, "outside"),
-            ("above", "--", VERMILION, "clipped if A > 0"),
+            ("above", "--", PURPLE, "clipped if A > 0"),
             ("below", ":", BLUE, "clipped if A < 0"),
         ):
             shares = [100 * getattr(point, name) for point in along]

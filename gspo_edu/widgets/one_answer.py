@@ -146,6 +146,7 @@ class OneAnswer(LessonWidget):
         top.set_xticks(place if few else [])
         if few:
             top.set_xticklabels([f"{ratio:g}" for ratio in self.ratios])
+            top.set_xlabel("ratio of each token")
         headline(
             top,
             f"{len(self.ratios)} tokens: product {self.product:.6g}, "

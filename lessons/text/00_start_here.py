@@ -2,21 +2,24 @@
 r"""
 # 00 · Start here
 
-In the next ten minutes you will meet a tiny language model, give it a task, and watch it learn by
-reinforcement learning: once with **GRPO** and once with **GSPO**, the two methods that this course
-compares. You need to understand none of it yet. Everything you see here comes back later, slowly.
+You will meet a tiny language model, give it a task, and watch it learn by reinforcement learning:
+once with **GRPO** and once with **GSPO**, the two methods that this course compares. You need to
+understand none of it yet. Everything you see here comes back later, slowly.
 
 **What you will be able to do:** run a lesson, make predictions, say what the model's task is, and
 read the three curves that the course keeps coming back to.
 
-**Time:** 10 minutes. **You need:** some Python.
+**Time:** 10 minutes to run it and look; 20 if you read every word and answer the three questions.
+**You need:** some Python.
 
 ## How to use a notebook
 
 Click into a cell and press **Shift + Enter**: it runs, and the next cell is selected. Do that from
 top to bottom. (If something has become muddled: menu *Kernel → Restart Kernel and Run All Cells*.)
 
-This is your own copy. Change whatever you like; `python course.py reset 00` brings it back.
+Some cells are folded: they draw a picture, or they would give an answer away. Run them like all
+others; a click on the dots opens them. This is your own copy. Change whatever you like;
+`python course.py reset 00` brings it back.
 """
 
 # %%
@@ -101,7 +104,7 @@ predict(
     my_guess,
 )
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 missed = reward_of("3 8 2 7 =", "5 7 9 end")
 partly = reward_of("3 8 2 7 =", "5 6 8 end")
 print(f"5 7 9 end: reward {missed:.4f}   (3 of 3 moves allowed, goal missed)")
@@ -186,7 +189,7 @@ predict(
     "reward over twelve rollouts?",
     {
         "a": "it does not learn at all",
-        "b": "it learns as well",
+        "b": "it learns, too",
         "c": "it gets worse and worse",
     },
     my_guess,
@@ -220,7 +223,7 @@ for name, (records,) in runs.items():
     assert gains[name] > 0.03
 assert clipped["gspo"] > 10 * clipped["grpo"]
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
     run_figure(runs, start=before),
     "Three panels over twelve rollouts for GRPO and GSPO: the reward rises under both; the clip "
@@ -238,7 +241,7 @@ mixture of experts picks two of its eight experts for every token, and an update
 choice; here about one in a hundred. Lesson 05 explains the middle picture to the last digit.
 """
 
-# %% tags=["reconcile", "nbval-ignore-output"]
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 reconcile(
     "00 clipping",
     "b",
@@ -266,7 +269,7 @@ both methods, and an interval:
 trains both on five seeds and prints the paired differences (a few minutes). And the model is a
 hundred thousand times smaller than the ones that the methods were made for: what holds here need
 not hold there. The lessons say each time whether something is arithmetic, was measured here, or was
-reported by somebody.
+reported by somebody. Lesson 05 ends with an experiment on that command.
 
 ## The map
 
@@ -276,17 +279,15 @@ reported by somebody.
 | [03 GRPO](03_grpo.ipynb) | turn the rewards of a group into advantages, without a critic |
 | [05 GSPO](05_gspo.ipynb) | compute one ratio per answer, and explain its tiny clip range |
 
-Take them in this order. Each asks for predictions, has cells for you to fill, and ends with three
-questions. `check_answer` tells you at once whether a number is right and, if it is a usual mistake,
-which. Try it here.
-
-**1.** How many gradient updates did each of the two trainings make?
+Take them in this order; the numbers leave room, since more lessons are being written. Each asks
+for predictions, has cells for you to fill, and ends with three questions. `check_answer` tells you
+at once whether a number is right and, if it is a usual mistake, which. Try it here. The folded cell
+holds what your answers are compared with: run it, but leave it folded. The folded cell after the
+questions works them out.
 """
 
-# %% tags=["question"]
-my_answer = None
-check_answer(
-    my_answer,
+# %% tags=["check"] jupyter={"source_hidden": true}
+question_1 = (
     12 * 4,
     [
         (12, "Each rollout is used in four mini-batches, with one update each."),
@@ -294,6 +295,32 @@ check_answer(
         (32 * 8 * 12, "That is the number of answers."),
     ],
 )
+question_2 = (
+    12 * 32 * 8,
+    [
+        (32 * 8, "That is one rollout; there were twelve."),
+        (12 * 32, "That counts prompts. Each got 8 answers."),
+        (12 * 32 * 8 * 4, "The four mini-batches share a rollout; they do not sample anew."),
+    ],
+)
+question_3 = (
+    reward_of("0 5 1 4 =", "1 5 6 end"),
+    [
+        (1.0, "All three moves are allowed. But where does the walk stop?"),
+        (2 / 3, "6 is one hour after 5, so that move is allowed, too."),
+        (0.0, "Missing the goal halves the reward; it does not take it all."),
+        (1 / 3, "All three moves are allowed: 0+1, 1+4, 5+1."),
+    ],
+)
+
+# %% [markdown]
+r"""
+**1.** How many gradient updates did each of the two trainings make?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_1)
 
 # %% [markdown]
 r"""
@@ -302,15 +329,7 @@ r"""
 
 # %% tags=["question"]
 my_answer = None
-check_answer(
-    my_answer,
-    12 * 32 * 8,
-    [
-        (32 * 8, "That is one rollout; there were twelve."),
-        (12 * 32, "That counts prompts. Each got 8 answers."),
-        (12 * 32 * 8 * 4, "The four mini-batches share a rollout; they do not sample anew."),
-    ],
-)
+check_answer(my_answer, *question_2)
 
 # %% [markdown]
 r"""
@@ -320,16 +339,7 @@ reward?
 
 # %% tags=["question"]
 my_answer = None
-check_answer(
-    my_answer,
-    reward_of("0 5 1 4 =", "1 5 6 end"),
-    [
-        (1.0, "All three moves are allowed. But where does the walk stop?"),
-        (2 / 3, "6 is one hour after 5, so that move is allowed, too."),
-        (0.0, "Missing the goal halves the reward; it does not take it all."),
-        (1 / 3, "All three moves are allowed: 0+1, 1+4, 5+1."),
-    ],
-)
+check_answer(my_answer, *question_3)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 print(f"1. 12 rollouts x 4 mini-batches = {12 * 4}")

@@ -11,10 +11,12 @@ lesson takes that one change apart, down to the last digit.
 - say which answers GSPO's clipping silences and which it does not;
 - explain why GSPO's range is of order 10⁻⁴, and choose a range for a run of your own.
 
-**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 40 minutes.
+**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 50 minutes up to the
+experiment; that runs by itself, and an optional part of half an hour fills the wait.
 
 Before each surprising cell you are asked for a prediction. Put it after `my_guess =` and run the
-cell. A wrong one teaches more than none.
+cell. A wrong one teaches more than none. Folded cells draw a picture or would give an answer away:
+run them like the others, and open them when you want to see how.
 """
 
 # %%
@@ -41,7 +43,7 @@ from gspo_edu.clip_range import (
 from gspo_edu.glossary import table
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.one_batch import ONE_BATCH
-from gspo_edu.plots import BLUE, GREY, ORANGE, SKY, VERMILION, new_figure, objective_style, show
+from gspo_edu.plots import BLUE, GREY, ORANGE, PURPLE, SKY, new_figure, objective_style, show
 from gspo_edu.predictions import predict, reconcile, summary_picture
 from gspo_edu.questions import check_answer
 from gspo_edu.ratios import product_ratio, sequence_log_ratio, sequence_ratio, token_log_ratio
@@ -56,20 +58,26 @@ r"""
 ## A question from lesson 03
 
 Four answers to one prompt have the rewards 1, 0, 0 and 0. What is the advantage of the first?
+(The folded cell holds what your answer is compared with: run it, but leave it folded.)
 """
 
-# %% tags=["question"]
-my_answer = None
+# %% tags=["check"] jupyter={"source_hidden": true}
 lucky = np.array([1.0, 0.0, 0.0, 0.0])
-check_answer(
-    my_answer,
+warm_up = (
     group_advantages(torch.tensor(lucky), [0] * 4)[0].item(),
     [
         (1 - lucky.mean(), "Centred, but not yet divided by the group's std."),
-        ((1 - lucky.mean()) / lucky.std(ddof=1), "That std has n - 1 in it; the paper's has n."),
+        (
+            (1 - lucky.mean()) / lucky.std(ddof=1),
+            "That std has n - 1 in it. The papers write only std(·); this course takes n.",
+        ),
         ((1 - lucky.mean()) / lucky.var(), "Divided by the variance; take its square root."),
     ],
 )
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *warm_up)
 
 # %% [markdown]
 r"""
@@ -101,7 +109,7 @@ $$s = \left(\frac{\pi_\theta(y)}{\pi_\text{old}(y)}\right)^{1/L}
     = \exp\Big(\frac1L \sum_{t=1}^{L} \log r_t\Big)$$
 
 That is the **geometric mean** of the token ratios: the one number which, put in the place of every
-token's ratio, leaves the product as it is.
+token's ratio, leaves the product as it is. Taking the root is called **length normalisation**.
 """
 
 # %% tags=["predict"]
@@ -118,7 +126,7 @@ predict(
     my_guess,
 )
 
-# %% tags=["reconcile"]
+# %%
 ratios = np.array([1.2, 0.9, 1.0, 1.1])
 product = ratios.prod()
 s = product ** (1 / len(ratios))
@@ -132,6 +140,8 @@ print(f"arithmetic mean         (for comparison)        = {ratios.mean():.6f}\n"
 assert math.isclose(product, 1.188)
 assert math.isclose(s, by_logs)
 assert f"{s:.6f}" == "1.044009"
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
     "05 four tokens",
     "c",
@@ -220,7 +230,7 @@ for (name, A), g in push.items():
     count = int((g != 0).sum())
     print(f"{name.upper():9} {A:+.0f}   {count:>12} of 100   {g[0]:>22.6f}   {g[1]:>24.6f}")
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 assert (push["gspo", 1.0] == 0).all()
 assert int((push["grpo", 1.0] != 0).sum()) == 99
 assert torch.allclose(push["gspo", -1.0], torch.tensor(-hundred / 100, dtype=torch.float64))
@@ -268,8 +278,9 @@ assert OneAnswer([keeps - 1e-6] + [1.0] * 9).clipped("gspo", 1.0) == 0
 r"""
 ## 4 · The truth table, for answers
 
-Same clip rule as in lesson 02, other unit. Two columns that are often taken for one: is $s$
-*outside the range*, and is the *gradient exactly zero*? The second is counted by autograd.
+Same clip rule as in lesson 02, other unit: this is **sequence-level clipping**. Two columns that
+are often taken for one: is $s$ *outside the range*, and is the *gradient exactly zero*? The second
+is counted by autograd.
 """
 
 # %%
@@ -321,8 +332,8 @@ predict(
 r"""
 **Your turn.** In lesson 02 you saw the whole computation, in lesson 03 you filled two gaps. Here
 the page is empty. Write the loss of GSPO for this batch in NumPy, from the formula above. Given are
-`logp`, `logp_old` and `mask` (each 4 × 4, `mask` true on tokens) and `advantages` (4). The cell
-after it knows the usual mistakes.
+`logp`, `logp_old` and `mask` (each 4 × 4, `mask` true on tokens) and `advantages` (4). Padding
+holds junk, as in real batches.
 """
 
 
@@ -332,34 +343,47 @@ def my_gspo_loss(logp, logp_old, advantages, mask):
     return loss
 
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["check"] jupyter={"source_hidden": true}
+def usual_mistakes(right, A):
+    """[(what a mistake leads to, which mistake that is)] for the loss of the one batch."""
+    log_ratio, mask = ONE_BATCH.logp - ONE_BATCH.logp_old, ONE_BATCH.mask
+    total, lengths = (log_ratio * mask).sum(axis=1), ONE_BATCH.lengths
+    s = np.exp(total / lengths)
+
+    def loss(ratio, choose=np.minimum, low=GSPO_LOW, high=GSPO_HIGH):
+        return -choose(ratio * A, ratio.clip(1 - low, 1 + high) * A).mean()
+
+    return [
+        (-right, "The sign: the loss is minimised, so it is minus J."),
+        (4 * right, "The mean over the answers is missing."),
+        (loss(np.exp(total)), "The root is missing: exp of the sum instead of exp of the mean."),
+        (
+            loss(np.exp(log_ratio).mean(axis=1, where=mask)),
+            "That is the arithmetic mean of the ratios. Take the geometric.",
+        ),
+        (
+            loss(np.exp(total / mask.shape[1])),
+            "Divided by the padded width of 4: divide each sum by its answer's own length.",
+        ),
+        (loss(np.exp(log_ratio.mean(axis=1))), "A mean without the mask: padding is counted, too."),
+        (loss(np.exp(log_ratio.sum(axis=1) / lengths)), "A sum without the mask."),
+        (loss(s, lambda plain, bounded: bounded), "Clipped always: take the min() of both terms."),
+        (loss(s, np.maximum), "max() instead of min()."),
+        (loss(s, low=0.2, high=0.2), "That is PPO's range of 0.2."),
+    ]
+
+
+# %%
 batch = ONE_BATCH.tensors()
 advantages = group_advantages(batch.rewards, batch.group)
+A = advantages.numpy()
 given = (batch.logp, batch.logp_old, advantages, batch.mask)
 right = OBJECTIVES["gspo"](*given).loss.item()
-
-A, s_all = advantages.numpy(), sequence_ratio(*given[:2], batch.mask).numpy()
-bounded = s_all.clip(1 - GSPO_LOW, 1 + GSPO_HIGH)
-products = product_ratio(*given[:2], batch.mask).numpy()
-plain_mean = (ONE_BATCH.prob / ONE_BATCH.prob_old).mean(axis=1, where=ONE_BATCH.mask)
-
-
-def loss_with(ratio):
-    return -np.minimum(ratio * A, ratio.clip(1 - GSPO_LOW, 1 + GSPO_HIGH) * A).mean()
-
 
 check_answer(
     my_gspo_loss(ONE_BATCH.logp, ONE_BATCH.logp_old, A, ONE_BATCH.mask),
     right,
-    [
-        (-right, "The sign: the loss is minimised, so it is minus J."),
-        (4 * right, "The mean over the answers is missing."),
-        (loss_with(products), "The root is missing: exp of the sum instead of exp of the mean."),
-        (loss_with(plain_mean), "That is the arithmetic mean of the ratios. Take the geometric."),
-        (-(bounded * A).mean(), "Clipped always: the min() with the unclipped term is missing."),
-        (-np.maximum(s_all * A, bounded * A).mean(), "max() instead of min()."),
-        (-np.minimum(s_all * A, s_all.clip(0.8, 1.2) * A).mean(), "That is PPO's range of 0.2."),
-    ],
+    usual_mistakes(right, A),
 )
 
 
@@ -382,6 +406,9 @@ computation, answer by answer:
 """
 
 # %%
+s_all = sequence_ratio(*given[:2], batch.mask).numpy()
+products = product_ratio(*given[:2], batch.mask).numpy()
+bounded = s_all.clip(1 - GSPO_LOW, 1 + GSPO_HIGH)
 clipped_branch = s_all * A > bounded * A
 terms = np.minimum(s_all * A, bounded * A)
 print("answer  tokens  product         s          A       s·A   clip·A      min   gradient zero")
@@ -397,7 +424,7 @@ assert math.isclose(loss, right, rel_tol=1e-12)
 assert math.isclose(A.sum(), 0.0, abs_tol=1e-12)
 assert math.isclose(s_all[3], 1.044009, abs_tol=5e-7)
 
-# %% tags=["reconcile"]
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 logp = batch.logp.clone().requires_grad_()
 result = OBJECTIVES["gspo"](logp, batch.logp_old, advantages, batch.mask)
 result.loss.backward()
@@ -474,7 +501,7 @@ same = gradient("gspo", *one_token, **wide) - gradient("grpo", *one_token, **wid
 print(f"2. one token per answer, same range:         {same.abs().max().item():.6f}")
 assert same.abs().max() < 1e-12
 
-# %% tags=["reconcile"]
+# %%
 width = batch.logp.shape[1]
 padded = [torch.nn.functional.pad(x, (0, 2 * width), value=math.nan) for x in given[:2]]
 wider_mask = torch.nn.functional.pad(batch.mask, (0, 2 * width))
@@ -484,6 +511,8 @@ print("3. three times as wide, padding full of NaN: ", end="")
 print(f"{(wider[:, :width] - narrow).abs().max().item():.6f}")
 assert torch.equal(wider[:, :width], narrow)
 assert (wider[:, width:] == 0).all()
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
     "05 first update",
     "c",
@@ -500,8 +529,10 @@ reconcile(
 # %% [markdown]
 r"""
 A consequence that surprises practitioners: **with one update per rollout GSPO and GRPO are the same
-algorithm** (as long as both average per answer). A difference can only show where a rollout feeds
-several updates.
+algorithm**, as long as both average per answer and $\log\pi_\text{old}$ comes from the engine that
+trains. (The log-probs of a separate **inference engine** differ a little even with equal weights;
+then the first ratios are not exactly 1.) A difference can only show where a rollout feeds several
+updates.
 
 ## 7 · Why the root?
 
@@ -527,7 +558,7 @@ predict(
     my_guess,
 )
 
-# %% tags=["reconcile"]
+# %%
 SIGMA = 0.05
 print("length   middle 90 % of the product          middle 90 % of s")
 for length in (1, 10, 100, 1000, 10_000):
@@ -537,6 +568,8 @@ for length in (1, 10, 100, 1000, 10_000):
     print(f"{length:6d}   {low:12.3g}  to {high:9.4f}         {s_low:.5f} to {s_high:.5f}")
 assert low < 1e-8
 assert math.isclose(low, math.exp(length * math.log(s_low)), rel_tol=1e-6)
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
     "05 product",
     "d",
@@ -550,42 +583,43 @@ reconcile(
     },
 )
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 lengths = np.geomspace(1, 10_000, 121)
 along = [sequence_ratio_spread(SIGMA, length, GSPO_LOW, GSPO_HIGH) for length in lengths]
 tail = NormalDist().inv_cdf(0.95)
-figure, (left, right) = new_figure(columns=2, width=3.8, height=2.8)
-for ax, name, power in ((left, "seq_unnormalised", lengths), (right, "gspo", np.ones(121))):
+
+
+def draw_ratio(ax, name, power):
+    """Median and middle 90 % of s to the power given, in the colour and line of an objective."""
     style = objective_style(name)
+    color, line = style["color"], style["linestyle"]
     middle = np.array([at.mean for at in along]) * power
     reach = tail * np.array([at.std for at in along]) * power
-    ax.fill_between(
-        lengths,
-        np.exp(middle - reach),
-        np.exp(middle + reach),
-        alpha=0.25,
-        lw=0,
-        color=style["color"],
-    )
-    ax.plot(lengths, np.exp(middle), color=style["color"], linestyle=style["linestyle"], lw=2)
+    ends = np.exp(middle - reach), np.exp(middle + reach)
+    ax.fill_between(lengths, *ends, alpha=0.25, lw=0, color=color)
+    ax.plot(lengths, np.exp(middle), color=color, linestyle=line, lw=2)
     ax.axhline(1, color=GREY, lw=0.8)
-    ax.set(xscale="log", xlabel="answer length L (tokens)")
+    ax.set(xscale="log")
+
+
+figure, (left, right) = new_figure(columns=2, width=3.8, height=3.0)
+draw_ratio(left, "seq_unnormalised", lengths)
+draw_ratio(right, "gspo", 1.0)
+inset = right.inset_axes((0.5, 0.64, 0.48, 0.35))
+draw_ratio(inset, "gspo", 1.0)
+inset.set(xlim=(1000, 10_000), ylim=(0.996, 1.002), xticks=[1000, 10_000], yticks=[0.996, 1, 1.002])
+inset.tick_params(labelsize=7)
+for ax in (left, right):
+    ax.set_xlabel("answer length L (tokens)")
 left.set(yscale="log", ylabel="ratio (log scale)")
 left.set_title("product of the token ratios", fontsize=10)
-right.set(ylabel="ratio")
+right.set(ylabel="ratio", ylim=(0.9, 1.16))
 right.set_title("its L-th root, the sequence ratio s", fontsize=10)
-right.annotate(
-    f"→ {math.exp(along[-1].mean):.5f}",
-    (10_000, 0.998),
-    (-60, -24),
-    fontsize=9,
-    textcoords="offset points",
-)
 show(
     figure,
     "Median and middle 90 per cent of the product of token ratios and of its root, over lengths 1 "
     "to 10 000. The product falls to a millionth and spreads over eight powers of ten; the root "
-    "closes in on 0.99875.",
+    "closes in on 0.99875, as an inset from 1000 tokens on shows: its band lies ever more below 1.",
 )
 assert along[-1].product_90[0] < 1e-8
 assert along[0].std > along[60].std > along[-1].std
@@ -597,8 +631,9 @@ scale: up to about a hundred tokens the product is a number near 1, then it fans
 until at 10 000 tokens it spreads over many powers of ten. No single range suits both ends: one that
 is right for 100 tokens clips almost everything at 10 000. On the right the same answers after the
 root. The band narrows with length instead of widening, so one range can serve answers of different
-lengths much better. But look closely: the band does not close in on 1 (the thin grey line). It
-closes in on a number *below* 1, $e^{-\sigma^2/2} = 0.99875$. The next section is about that.
+lengths much better. The inset enlarges its end: the band does not close in on 1 (the thin grey
+line). It closes in on a number *below* 1, $e^{-\sigma^2/2} = 0.99875$. The next section is about
+that.
 
 The second trouble with the product: a single loud token moves it as a whole, at every length.
 """
@@ -669,8 +704,8 @@ assert len(said) == 1
 
 # %% [markdown]
 r"""
-Which range would be *as wide as* 0.2 is for tokens,
-counted in standard deviations? One that shrinks in the same way: $0.2/\sqrt L$.
+Which range would be *as wide as* 0.2 is for tokens, counted in standard deviations? One that
+shrinks in the same way: $0.2/\sqrt L$.
 """
 
 # %%
@@ -683,19 +718,401 @@ for length in (100, 1000, 10_000):
     )
 
 equal = equal_spread_range(GRPO_LOW, 1000)
-crossing = length_where_mean_outweighs_spread(SIGMA)
-print(f"\nmean and spread of log s are equal at L = 4/σ² = {crossing:.0f} tokens for σ = {SIGMA}")
 assert math.isclose(equal, 6.3246e-3, rel_tol=1e-4)
 assert 20 < equal / GSPO_LOW < 22
-assert math.isclose(SIGMA**2 / 2, SIGMA / math.sqrt(crossing))
+
+# %% [markdown]
+r"""
+So the order of magnitude has two reasons. A range for $s$ must be smaller than one for $r$, by √L.
+And the authors chose one that is *much* tighter still: some twenty times at 1000 tokens. How much a
+range of 10⁻⁴ clips, you work out next.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "05 active share",
+    "Make GSPO's range ever narrower, ε → 0, until every answer is outside. Suppose that s and "
+    "the sign of A have nothing to do with each other. Which share of the answers has a gradient "
+    "of exactly zero?",
+    {
+        "a": "none",
+        "b": "about a half",
+        "c": "all",
+        "d": "it depends on the length",
+    },
+    my_guess,
+)
+
+# %%
+print("     ε      outside, L=100   clipped      outside, L=1000   clipped")
+for clip in (0.2, 6e-3, 1e-3, 3e-4, 1e-6):
+    line = f"{clip:8.0e}"
+    for length in (100, 1000):
+        at = sequence_ratio_spread(SIGMA, length, clip, clip)
+        share = active_share(at.below, at.above)
+        line += f"   {at.outside:12.4f}   {share:9.4f}   "
+    print(line.rstrip())
+assert math.isclose(share, 0.5, abs_tol=1e-3)
+assert math.isclose(at.outside, 1, abs_tol=2e-3)
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "05 active share",
+    "b",
+    f"at ε = 1e-6 and L = 1000 {at.outside:.2%} of the answers are outside and {share:.2%} are "
+    "clipped. Clipping needs the sign of A as well, and half of the outsiders have the other sign.",
+    {
+        "a": "narrower means more clipping, not less.",
+        "c": f"{at.outside:.2%} are outside, but who moved the wrong way keeps the gradient.",
+        "d": "at L = 100 it is the same half; the length decides how fast it gets there.",
+    },
+)
+
+# %% [markdown]
+r"""
+In a formula: let $p$ be the share of answers with $s$ above the range, $1 - p$ below it, and $q$
+the share with $A > 0$. Then $q\,p + (1-q)(1-p)$ are clipped, which is ½ whenever $q = ½$, whatever
+$p$ is. A reported clip fraction near one half does not mean "half of the answers have gone too
+far"; it can mean "the range is so tight that practically everybody is outside".
+
+How many are outside the paper's range depends on σ, that is, on how far an update moves the policy:
+"""
+
+# %%
+print("L = 1000, the paper's range")
+print("     σ   std of log s   outside   clipped")
+for sigma in (0.005, 0.01, 0.02, SIGMA):
+    at = sequence_ratio_spread(sigma, 1000, GSPO_LOW, GSPO_HIGH)
+    share = active_share(at.below, at.above)
+    print(f"{sigma:6.3f}   {at.std:12.5f}   {at.outside:7.3f}   {share:7.3f}")
+    assert (at.outside > 0.5) == (sigma > 0.01)
+    assert abs(share - 0.15) < 0.01 or sigma != 0.01
+
+# %% [markdown]
+r"""
+Move the sliders until you believe it. A good question for them: at which σ does the mean of
+log s leave the range at 1000 tokens?
+"""
 
 # %% tags=["nbval-ignore-output"]
+lengths_and_spread = LengthSpread(sigma=SIGMA, length=1000)
+display(lengths_and_spread)
+
+# %%
+sigma_out = math.sqrt(-2 * math.log(1 - GSPO_LOW))
+print(f"The mean of log s, -σ²/2, passes log(0.9997) at σ = {sigma_out:.4f}, at any length.")
+assert math.isclose(math.exp(-(sigma_out**2) / 2), 1 - GSPO_LOW)
+assert LengthSpread(sigma=0.03, length=1000).spread.below > 0.5
+
+# %% [markdown]
+r"""
+## 9 · On a real policy
+
+Formulas with independent normal tokens are a model. Now the tiny mixture of experts that comes
+with the course, the clock walk, and the course's own trainer. Each rollout feeds four mini-batches,
+as in the paper. `Watched`, in the folded cell after the prediction, is that trainer; before each
+update it also keeps what the objective is about to see.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "05 clip share",
+    "Train for eight rollouts with GRPO (range 0.2/0.27) and with GSPO (3e-4/4e-4). Which share of "
+    "the tokens has a gradient of exactly zero, averaged over all updates?",
+    {
+        "a": "GSPO clips less: s is much closer to 1 than r",
+        "b": "about the same, since the ranges are matched",
+        "c": "GSPO clips two or three times as much",
+        "d": "GSPO clips more than ten times as much",
+    },
+    my_guess,
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+from gspo_edu.config import TrainConfig
+from gspo_edu.initial import initial_policy
+from gspo_edu.sampler import answer_log_probs
+from gspo_edu.trainer import Trainer
+
+
+class Watched(Trainer):
+    """The trainer; ``seen`` keeps (logp, logp_old, advantages, mask) as each update finds them."""
+
+    def one_update(self, batch, advantages):
+        with torch.no_grad():
+            logp = answer_log_probs(self.model, batch).logp
+        self.seen.append((logp, batch.logp_old, advantages, batch.mask))
+        return super().one_update(batch, advantages)
+
+
+def watched_run(objective, **settings):
+    """Train from the shipped policy; returns the trainer and one record per update."""
+    config = TrainConfig(objective=objective, rollouts=8, eval_every=0, **settings)
+    trainer = Watched(config, *initial_policy(config)[:2])
+    trainer.seen, records = [], []
+    bar = "{desc} {bar:30} {n_fmt}/{total_fmt} rollouts"
+    name = f"{objective.upper()}, epochs {config.epochs}"
+    for _ in tqdm(range(config.rollouts), desc=name, bar_format=bar, file=sys.stdout):
+        records += trainer.next_rollout()
+    assert all(math.isfinite(record["loss"]) for record in records)
+    return trainer, records
+
+
+# %% tags=["nbval-ignore-output"]
+runs = {name: watched_run(name) for name in ("grpo", "gspo")}
+share = {
+    name: np.mean([record["clip_fraction_seq"] for record in records])
+    for name, (_, records) in runs.items()
+}
+print(f"\nclipped, GRPO: {share['grpo']:.4f}")
+print(f"clipped, GSPO: {share['gspo']:.4f}, {share['gspo'] / share['grpo']:.0f} times as much")
+assert 0.3 < share["gspo"] < 0.55
+assert 0.003 < share["grpo"] < 0.05
+assert share["gspo"] > 10 * share["grpo"]
+
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
+firsts = [record["clip_fraction_seq"] for record in runs["gspo"][1][::4]]
+assert firsts == [0] * 8
+reconcile(
+    "05 clip share",
+    "d",
+    f"GSPO {share['gspo']:.2f}, GRPO {share['grpo']:.3f}. And this although the first of every "
+    "four mini-batches clips nothing.",
+    {
+        "a": "s is closer to 1, but the range is narrower by far more.",
+        "b": "matched would be 0.2/√L; for our answers of about 8 tokens that is "
+        f"{equal_spread_range(0.2, 8):.2f}.",
+        "c": f"the factor is {share['gspo'] / share['grpo']:.0f}.",
+    },
+)
+
+# %% [markdown]
+r"""
+> **What the authors report.** In their comparison GSPO clipped a share of tokens two orders of
+> magnitude larger than GRPO (about 0.15 against 0.0013, read off their figure) and still learned
+> more for the same compute; they read this as a sign that token-level signals are noisy and
+> sequence-level signals reliable (arXiv 2507.18071, section 5). What you just saw is the sober half
+> of it: with so tight a range a large clipped share is what arithmetic gives. By itself it says
+> nothing about which signal is better.
+
+Mind that 0.15 is not one half. In the table of section 8 the row σ = 0.01 comes to about that: the
+authors' policy may simply have moved less per update than ours. (They do not state σ; the table
+assumes independent tokens.)
+
+### A range for a run of your own
+
+Measure log s in your run (after the first update of each rollout), decide which share may be
+outside, and read the range off. If $s$ and $A$ are independent, half of that share is clipped.
+"""
+
+# %% tags=["nbval-ignore-output"]
+after_first = [seen for update, seen in enumerate(runs["gspo"][0].seen) if update % 4 > 0]
+log_s = torch.cat([sequence_log_ratio(logp, old, mask) for logp, old, _, mask in after_first])
+length = torch.cat([mask.sum(dim=1) for *_, mask in after_first]).double().mean()
+print(f"{len(log_s)} answers of {length:.1f} tokens on average")
+for wanted in (0.05, 0.3, 0.9):
+    low, high = range_for_outside_share(log_s, wanted)
+    print(f"{wanted:4.0%} outside: clip_low {low:.4f}, clip_high {high:.4f}")
+
+low, high = range_for_outside_share(log_s, 0.3)
+print("\nThe command for 30 %, which you will need below:\n")
+print("    python course.py compare --objectives gspo ", end="")
+print(f"--clip-low {low:.4f} --clip-high {high:.4f}")
+
+s_measured = log_s.exp()
+outside = ((s_measured < 1 - low) | (s_measured > 1 + high)).double().mean()
+assert abs(outside - 0.3) < 0.01
+assert low > 10 * GSPO_LOW
+
+# %% [markdown]
+r"""
+Our answers are some 8 tokens long, not thousands, so ranges of the same *meaning* are wider here by
+a factor of 10 to 100. A clip range is not a constant of the method: it belongs to a length, a
+learning rate and a number of mini-batches.
+
+## 10 · What is shown, and what is not
+
+*Arithmetic, checked above:*
+
+- s is the geometric mean; an outlier is damped; the whole answer is clipped or kept.
+- With one update per rollout, and old log-probs from the engine that trains, GSPO and GRPO (mean
+  per answer) have the same gradient.
+- For a σ of a few per cent a range of order 10⁻⁴ leaves most answers outside and clips up to one
+  half of them, if s and the sign of A are independent. For σ = 0.005 and 1000 tokens most are
+  inside. A range of 0.2 clips none, unless answers are short and σ is large.
+
+*Measured above, on one tiny model with one seed:* the clipped shares.
+
+*Reported by the authors:* that GSPO trains large mixture-of-experts models more stably than GRPO.
+Other groups confirm it in part, and report settings where other objectives do as well or better.
+
+*The authors' reading, not shown here:* that learning more while clipping more proves the
+sequence-level signal the more reliable one.
+
+## Three questions to compute
+
+Four digits are enough. The folded cell here holds what your answers are compared with: run it, but
+leave it folded. The folded cell after the questions works them out.
+"""
+
+# %% tags=["check"] jupyter={"source_hidden": true}
+question_1 = (
+    (4 * 0.5) ** (1 / 50),
+    [
+        (4 * 0.5, "That is the product. Take the 50th root."),
+        ((48 + 4 + 0.5) / 50, "That is the arithmetic mean."),
+        (4 ** (1 / 50), "The token with ratio 0.5 counts, too."),
+        (math.sqrt(4 * 0.5), "Tokens with ratio 1 count in the length: L is 50, not 2."),
+    ],
+)
+signs = torch.tensor([1.0, -1.0, 1.0, -1.0])
+logs = torch.tensor([[1.002], [0.998], [0.9999], [1.0005]]).log()
+result = OBJECTIVES["gspo"](logs, torch.zeros(4, 1), signs, torch.ones(4, 1))
+question_2 = (
+    result.metrics["clip_fraction_seq"].item(),
+    [
+        (0.75, "Three are outside, but the last has A < 0 and s > 1: its gradient is full."),
+        (0.25, "Both signs can be clipped: A > 0 above the range, A < 0 below it."),
+        (1.0, "The third lies inside the range."),
+    ],
+)
+question_3 = (
+    equal_spread_range(0.2, 2000),
+    [
+        (0.2 / 2000, "The spread shrinks with the square root of the length."),
+        (0.2 * 0.03 / math.sqrt(2000), "σ widens token and sequence ratio alike, so it drops out."),
+        (0.03 / math.sqrt(2000), "That is the standard deviation of log s, not the range."),
+    ],
+)
+
+# %% [markdown]
+r"""
+**1.** An answer of 50 tokens: 48 have the ratio 1, one has 4, one has 0.5. What is s?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_1)
+
+# %% [markdown]
+r"""
+**2.** Four answers have s = 1.002, 0.998, 0.9999 and 1.0005, and advantages +1, −1, +1, −1. What is
+GSPO's clip fraction with the range 0.9997 to 1.0004?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_2)
+
+# %% [markdown]
+r"""
+**3.** Your run has answers of 2000 tokens and token log-ratios with σ = 0.03. Which ε for s is as
+wide, in standard deviations, as 0.2 is for a token?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_3)
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+print(f"From lesson 03: (1 - 0.25) / sqrt(0.1875) = {(1 - 0.25) / math.sqrt(0.1875):.4f}")
+print(f"1. (4 · 0.5)^(1/50) = {(4 * 0.5) ** (1 / 50):.6f}")
+print(
+    f"2. {result.metrics['clip_fraction_seq']:.2f}: the first (A > 0, above), the second (A < 0, "
+)
+print("   below). The third is inside; the fourth is outside, but A < 0 and s > 1.")
+print(f"3. 0.2 / √2000 = {0.2 / math.sqrt(2000):.6f}")
+assert result.metrics["clip_fraction_seq"] == 0.5
+
+# %% [markdown]
+r"""
+## Your predictions
+"""
+
+# %% tags=["nbval-ignore-output"]
+summary_picture("05")
+
+# %% [markdown]
+r"""
+## New words
+"""
+
+# %%
+display(table(lesson=5))
+
+# %% [markdown]
+r"""
+**Source:**
+"""
+
+# %%
+print(source("gspo"))
+
+# %% [markdown]
+r"""
+## Your experiment: does the range matter for learning?
+
+You know what GSPO computes and what its range does. Does it matter for learning? Everything you
+need is there. **Write down first** which of the two you expect ahead, and by how much. Then, in a
+terminal (in JupyterLab: *File → New → Terminal*, in the course's folder):
+
+    python course.py compare
+
+trains GRPO and GSPO, each with its paper's range, on the same five seeds and prints the paired
+differences with their interval (a few minutes). All runs start from one and the same policy. Note
+both mean gains, the interval, and the clip fractions.
+
+Now GSPO once more, with the range that you measured in section 9, in which 30 % of the answers lie
+outside. **Predict again**: will its gain be larger, smaller, or the same? The cell in section 9 has
+printed the full command, with your numbers in it:
+
+    python course.py compare --objectives gspo --clip-low … --clip-high …
+
+Write down what changed. Then, before you draw a conclusion:
+
+- The paper's range is meant for answers of thousands of tokens. Ours have about 8, so section 8
+  would not have chosen it here. Whatever you find is no verdict on the paper.
+- A wider range also silences fewer answers, so more of each batch's gradient is used. That alone
+  can explain a difference. How would you tell the two apart?
+- Five seeds from one starting policy, one tiny model, one task: an interval covers the seeds, not
+  what else could have been different.
+"""
+
+# %% [markdown]
+r"""
+## If you have another half hour (optional)
+
+While the experiment runs. Nothing later needs this part. It looks closer at three things: where the
+slip of the mean outweighs the spread, what correlated tokens do, and whether the model of section 8
+holds on the tiny policy.
+
+### Spread against slip
+
+Two facts about log s from section 8, over length: the standard deviation σ/√L falls, the distance
+of the mean from 0 stays at σ²/2. They cross at $L = 4/\sigma^2$.
+"""
+
+# %%
+crossing = length_where_mean_outweighs_spread(SIGMA)
+print(f"σ = {SIGMA}: mean and spread of log s are equal at L = 4/σ² = {crossing:.0f} tokens")
+assert math.isclose(SIGMA**2 / 2, SIGMA / math.sqrt(crossing))
+print("\nlength   share of answers with s < 1")
+for length in (10, 100, crossing, 10_000):
+    at = sequence_ratio_spread(SIGMA, length, GSPO_LOW, GSPO_HIGH)
+    below_one = NormalDist(at.mean, at.std).cdf(0)
+    print(f"{length:6.0f}   {below_one:.4f}")
+    assert below_one > 0.5
+    assert length < crossing or below_one > 5 / 6
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figure, (ax,) = new_figure(width=7.0, height=3.2)
 ax.plot(lengths, SIGMA / np.sqrt(lengths), color=BLUE, lw=2, label="std of log s: σ/√L")
 ax.plot(
     lengths,
     np.full(121, SIGMA**2 / 2),
-    color=VERMILION,
+    color=PURPLE,
     ls="--",
     lw=2,
     label="distance of its mean from 0: σ²/2",
@@ -738,71 +1155,23 @@ assert SIGMA / math.sqrt(10_000) > GSPO_HIGH
 r"""
 **How to read it.** Both axes are logarithmic. The solid line is how far $s$ scatters at each
 length, the dashed one how far its centre has slipped from 1. Left of the dot the scatter is larger,
-right of it, from $L = 4/\sigma^2$ on, the slip: then most answers of *either* sign have $s < 1$.
-The dotted line would be the range that treats answers as GRPO's 0.2 treats tokens. The narrow band
-at the bottom is the range that the paper uses, some twenty times tighter than that at 1000 tokens.
-The line at the top is 0.2: beyond a few tokens nothing comes near it.
+right of it, from $L = 4/\sigma^2$ on, the slip. More than half of the answers have $s < 1$ at every
+length, whatever the sign of A; at the dot and right of it at least five in six have (84 % at the
+dot). The dotted line would be the range that treats answers as GRPO's 0.2 treats tokens. The narrow
+band at the bottom is the range that the paper uses, some twenty times tighter than that at 1000
+tokens. The line at the top is 0.2: beyond a few tokens nothing comes near it.
 
-So the order of magnitude has two reasons. A range for $s$ must be smaller than one for $r$, by √L.
-And the authors chose one that is *much* tighter still. How much a range of 10⁻⁴ clips, you work out
-next.
+### Correlated tokens
+
+If tokens are correlated, an answer holds fewer independent ones, and $s$ scatters more: like that
+of an answer with $L/c$ independent tokens. If the correlation of tokens at distance $k$ is
+$\varrho^k$, then $c \approx (1+\varrho)/(1-\varrho)$ for long answers: 3 for ϱ = 0.5 and 19 for
+ϱ = 0.9.
 """
 
-# %% tags=["predict"]
-my_guess = None  # "a", "b", "c" or "d"
-predict(
-    "05 active share",
-    "Make GSPO's range ever narrower, ε → 0, until every answer is outside. Suppose that s and "
-    "the sign of A have nothing to do with each other. Which share of the answers has a gradient "
-    "of exactly zero?",
-    {
-        "a": "none",
-        "b": "about a half",
-        "c": "all",
-        "d": "it depends on the length",
-    },
-    my_guess,
-)
-
-# %% tags=["reconcile"]
-print("     ε      outside, L=100   clipped      outside, L=1000   clipped")
-for clip in (0.2, 6e-3, 1e-3, 3e-4, 1e-6):
-    line = f"{clip:8.0e}"
-    for length in (100, 1000):
-        at = sequence_ratio_spread(SIGMA, length, clip, clip)
-        share = active_share(at.below, at.above)
-        line += f"   {at.outside:12.4f}   {share:9.4f}   "
-    print(line.rstrip())
-assert math.isclose(share, 0.5, abs_tol=1e-3)
-assert math.isclose(at.outside, 1, abs_tol=2e-3)
-reconcile(
-    "05 active share",
-    "b",
-    f"at ε = 1e-6 and L = 1000 {at.outside:.2%} of the answers are outside and {share:.2%} are "
-    "clipped. Clipping needs the sign of A as well, and half of the outsiders have the other sign.",
-    {
-        "a": "narrower means more clipping, not less.",
-        "c": f"{at.outside:.2%} are outside, but who moved the wrong way keeps the gradient.",
-        "d": "at L = 100 it is the same half; the length decides how fast it gets there.",
-    },
-)
-
-# %% [markdown]
-r"""
-In a formula: let $p$ be the share of answers with $s$ above the range, $1 - p$ below it, and $q$
-the share with $A > 0$. Then $q\,p + (1-q)(1-p)$ are clipped, which is ½ whenever $q = ½$, whatever
-$p$ is. A reported clip fraction near one half does not mean "half of the answers have gone too
-far"; it can mean "the range is so tight that practically everybody is outside".
-
-**And if tokens are correlated?** Then an answer holds fewer independent ones, and $s$ scatters
-more: like that of an answer with $L/c$ independent tokens. If the correlation of tokens at distance
-$k$ is $\varrho^k$, then $c \approx (1+\varrho)/(1-\varrho)$ for long answers: 3 for ϱ = 0.5 and 19
-for ϱ = 0.9.
-"""
-
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figure, (left, right) = new_figure(columns=2, width=3.9, height=3.0)
-for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, VERMILION, "--"), (0.2, GREY, ":")):
+for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, PURPLE, "--"), (0.2, GREY, ":")):
     at = [sequence_ratio_spread(SIGMA, length, clip, clip) for length in lengths]
     clipped = [100 * active_share(x.below, x.above) for x in at]
     left.plot(lengths, [100 * x.outside for x in at], color=color, ls=line, lw=1)
@@ -810,8 +1179,8 @@ for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, VERMILION, "--"), (0.2, GREY
 words = [
     ("ε = 3e-4: outside", (2, 92), BLUE),
     ("clipped", (900, 49), BLUE),
-    ("ε = 6e-3: outside", (80, 36), VERMILION),
-    ("clipped", (1.2, 34), VERMILION),
+    ("ε = 6e-3: outside", (80, 36), PURPLE),
+    ("clipped", (1.2, 34), PURPLE),
     ("ε = 0.2: nobody", (2, 3), GREY),
 ]
 for text, place, color in words:
@@ -819,7 +1188,7 @@ for text, place, color in words:
 left.set(xscale="log", xlabel="answer length L (tokens)", ylabel="% of answers", ylim=(-2, 102))
 left.set_title(f"over length, σ = {SIGMA}: thin outside, thick clipped", fontsize=10)
 clips = np.geomspace(1e-5, 0.1, 121)
-for rho, color, line in ((0.0, BLUE, "-"), (0.5, ORANGE, "-."), (0.9, VERMILION, "--")):
+for rho, color, line in ((0.0, BLUE, "-"), (0.5, ORANGE, "-."), (0.9, PURPLE, "--")):
     independent = 1000 / variance_inflation(rho, 1000)
     at = [sequence_ratio_spread(SIGMA, independent, clip, clip) for clip in clips]
     clipped = [100 * active_share(x.below, x.above) for x in at]
@@ -845,118 +1214,16 @@ clipped: half as many, as long as $s$ and $A$ are independent. At ε = 3·10⁻�
 outside at every length, so nearly half are clipped. At 6·10⁻³ the share falls with length, as the
 spread does. At 0.2 nothing happens. Right: the clipped share as the range shrinks (from right to
 left). All curves end at the line of one half; the paper's range (vertical band) is close to that
-end. Correlated tokens scatter more, so they are clipped at wider ranges already.
+end for this σ. Correlated tokens scatter more, so they are clipped at wider ranges already.
 
-Move the sliders until you believe it. A good question for them: at which σ does the mean of
-log s leave the range at 1000 tokens?
-"""
+### Does the model of section 8 hold?
 
-# %% tags=["nbval-ignore-output"]
-lengths_and_spread = LengthSpread(sigma=SIGMA, length=1000)
-display(lengths_and_spread)
-
-# %%
-sigma_out = math.sqrt(-2 * math.log(1 - GSPO_LOW))
-print(f"The mean of log s, -σ²/2, passes log(0.9997) at σ = {sigma_out:.4f}, at any length.")
-assert math.isclose(math.exp(-(sigma_out**2) / 2), 1 - GSPO_LOW)
-assert LengthSpread(sigma=0.03, length=1000).spread.below > 0.5
-
-# %% [markdown]
-r"""
-## 9 · On a real policy
-
-Formulas with independent normal tokens are a model. Now the tiny mixture of experts that comes
-with the course, the clock walk, and the course's own trainer. Each rollout feeds four mini-batches,
-as in the paper. `Watched` is that trainer; before each update it also keeps what the objective is
-about to see.
-"""
-
-# %% tags=["predict"]
-my_guess = None  # "a", "b", "c" or "d"
-predict(
-    "05 clip share",
-    "Train for eight rollouts with GRPO (range 0.2/0.27) and with GSPO (3e-4/4e-4). Which share of "
-    "the tokens has a gradient of exactly zero, averaged over all updates?",
-    {
-        "a": "GSPO clips less: s is much closer to 1 than r",
-        "b": "about the same, since the ranges are matched",
-        "c": "GSPO clips two or three times as much",
-        "d": "GSPO clips more than ten times as much",
-    },
-    my_guess,
-)
-
-# %% tags=["nbval-ignore-output"]
-from gspo_edu.config import TrainConfig
-from gspo_edu.initial import initial_policy
-from gspo_edu.sampler import answer_log_probs
-from gspo_edu.trainer import Trainer
-
-
-class Watched(Trainer):
-    """The trainer; ``seen`` keeps (logp, logp_old, advantages, mask) as each update finds them."""
-
-    def one_update(self, batch, advantages):
-        with torch.no_grad():
-            logp = answer_log_probs(self.model, batch).logp
-        self.seen.append((logp, batch.logp_old, advantages, batch.mask))
-        return super().one_update(batch, advantages)
-
-
-def watched_run(objective, **settings):
-    """Train from the shipped policy; returns the trainer and one record per update."""
-    config = TrainConfig(objective=objective, rollouts=8, eval_every=0, **settings)
-    trainer = Watched(config, *initial_policy(config)[:2])
-    trainer.seen, records = [], []
-    bar = "{desc} {bar:30} {n_fmt}/{total_fmt} rollouts"
-    name = f"{objective.upper()}, epochs {config.epochs}"
-    for _ in tqdm(range(config.rollouts), desc=name, bar_format=bar, file=sys.stdout):
-        records += trainer.next_rollout()
-    assert all(math.isfinite(record["loss"]) for record in records)
-    return trainer, records
-
-
-# %% tags=["nbval-ignore-output"]
-runs = {name: watched_run(name) for name in ("grpo", "gspo")}
-share = {
-    name: np.mean([record["clip_fraction_seq"] for record in records])
-    for name, (_, records) in runs.items()
-}
-print(f"\nclipped, GRPO: {share['grpo']:.4f}")
-print(f"clipped, GSPO: {share['gspo']:.4f}, {share['gspo'] / share['grpo']:.0f} times as much")
-assert 0.3 < share["gspo"] < 0.55
-assert 0.003 < share["grpo"] < 0.05
-assert share["gspo"] > 10 * share["grpo"]
-
-# %% tags=["reconcile", "nbval-ignore-output"]
-firsts = [record["clip_fraction_seq"] for record in runs["gspo"][1][::4]]
-assert firsts == [0] * 8
-reconcile(
-    "05 clip share",
-    "d",
-    f"GSPO {share['gspo']:.2f}, GRPO {share['grpo']:.3f}. And this although the first of every "
-    "four mini-batches clips nothing.",
-    {
-        "a": "s is closer to 1, but the range is narrower by far more.",
-        "b": "matched would be 0.2/√L; for our answers of about 8 tokens that is "
-        f"{equal_spread_range(0.2, 8):.2f}.",
-        "c": f"the factor is {share['gspo'] / share['grpo']:.0f}.",
-    },
-)
-
-# %% [markdown]
-r"""
-> **What the authors report.** In their comparison GSPO clipped a share of tokens two orders of
-> magnitude larger than GRPO and still learned more for the same compute; they read this as a sign
-> that token-level signals are noisy and sequence-level signals reliable (arXiv 2507.18071,
-> section 5). What you just saw is the sober half of it: with so tight a range a large clipped share
-> is what arithmetic gives. By itself it says nothing about which signal is better.
-
-Does the model of section 8 hold here? Take all updates after the first of each rollout and compare.
+Take all updates of GSPO's run after the first of each rollout, and compare what was measured with
+what σ and L predict. The folded cells compute it.
 """
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def joined(seen, updates_per_rollout, places):
     """Log s, A, L, mean square of log r; log r and neighbouring pairs: of the chosen updates."""
     parts = {"log_s": [], "A": [], "L": [], "square": [], "log_r": [], "pairs": []}
@@ -974,7 +1241,7 @@ def joined(seen, updates_per_rollout, places):
     return {name: torch.cat(part, dim=-1).double() for name, part in parts.items()}
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def facts(seen, updates_per_rollout, places):
     """What the model predicts, what is measured, and what correlates with what."""
     got = joined(seen, updates_per_rollout, places)
@@ -1047,152 +1314,4 @@ r"""
 Now whole answers move together: the good ones up, the bad ones down. Tokens correlate, $s$
 spreads about twice as far as σ/√L says, and far more than half of the answers are clipped. The
 limit of one half is a fact about *independent* $s$ and $A$, not a law.
-
-### A range for a run of your own
-
-Measure log s in your run (after the first update of each rollout), decide which share may be
-outside, and read the range off. About half of that share will be clipped.
 """
-
-# %% tags=["nbval-ignore-output"]
-log_s = joined(runs["gspo"][0].seen, 4, (1, 2, 3))["log_s"]
-for wanted in (0.05, 0.3, 0.9):
-    low, high = range_for_outside_share(log_s, wanted)
-    print(f"{wanted:4.0%} outside: clip_low {low:.4f}, clip_high {high:.4f}")
-
-low, high = range_for_outside_share(log_s, 0.3)
-s_measured = log_s.exp()
-outside = ((s_measured < 1 - low) | (s_measured > 1 + high)).double().mean()
-assert abs(outside - 0.3) < 0.01
-assert low > 10 * GSPO_LOW
-
-# %% [markdown]
-r"""
-Our answers are some 8 tokens long, not thousands, so ranges of the same *meaning* are wider here by
-a factor of 10 to 100. A clip range is not a constant of the method: it belongs to a length, a
-learning rate and a number of mini-batches.
-
-## 10 · What is shown, and what is not
-
-*Arithmetic, checked above:*
-
-- s is the geometric mean; an outlier is damped; the whole answer is clipped or kept.
-- With one update per rollout GSPO and GRPO (mean per answer) have the same gradient.
-- A range of order 10⁻⁴ leaves most answers outside and clips up to one half of them, if s and the
-  sign of A are independent. A range of 0.2 clips none, unless answers are short and σ is large.
-
-*Measured above, on one tiny model with one seed:* the clipped shares; they can exceed one half.
-
-*Reported by the authors:* that GSPO trains large mixture-of-experts models more stably than GRPO.
-Other groups confirm it in part, and report settings where other objectives do as well or better.
-
-*The authors' reading, not shown here:* that learning more while clipping more proves the
-sequence-level signal the more reliable one.
-
-## Questions
-
-Each wants a number with four digits.
-
-**1.** An answer of 50 tokens: 48 have the ratio 1, one has 4, one has 0.5. What is s?
-"""
-
-# %% tags=["question"]
-my_answer = None
-check_answer(
-    my_answer,
-    (4 * 0.5) ** (1 / 50),
-    [
-        (4 * 0.5, "That is the product. Take the 50th root."),
-        ((48 + 4 + 0.5) / 50, "That is the arithmetic mean."),
-        (4 ** (1 / 50), "The token with ratio 0.5 counts, too."),
-        (math.sqrt(4 * 0.5), "Tokens with ratio 1 count in the length: L is 50, not 2."),
-    ],
-)
-
-# %% [markdown]
-r"""
-**2.** Four answers have s = 1.002, 0.998, 0.9999 and 1.0005, and advantages +1, −1, +1, −1. What is
-GSPO's clip fraction with the range 0.9997 to 1.0004?
-"""
-
-# %% tags=["question"]
-my_answer = None
-signs = torch.tensor([1.0, -1.0, 1.0, -1.0])
-logs = torch.tensor([[1.002], [0.998], [0.9999], [1.0005]]).log()
-result = OBJECTIVES["gspo"](logs, torch.zeros(4, 1), signs, torch.ones(4, 1))
-check_answer(
-    my_answer,
-    result.metrics["clip_fraction_seq"].item(),
-    [
-        (0.75, "Three are outside, but the last has A < 0 and s > 1: its gradient is full."),
-        (0.25, "Both signs can be clipped: A > 0 above the range, A < 0 below it."),
-        (1.0, "The third lies inside the range."),
-    ],
-)
-
-# %% [markdown]
-r"""
-**3.** Your run has answers of 2000 tokens and token log-ratios with σ = 0.03. Which ε for s is as
-wide, in standard deviations, as 0.2 is for a token? (And then ask yourself: at which length would
-the mean of log s outweigh its spread?)
-"""
-
-# %% tags=["question"]
-my_answer = None
-check_answer(
-    my_answer,
-    equal_spread_range(0.2, 2000),
-    [
-        (0.2 / 2000, "The spread shrinks with the square root of the length."),
-        (0.2 * 0.03 / math.sqrt(2000), "σ widens token and sequence ratio alike, so it drops out."),
-        (0.03 / math.sqrt(2000), "That is the standard deviation of log s, not the range."),
-        (4 / 0.03**2, "That is the length at which the mean outweighs the spread."),
-    ],
-)
-
-# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
-print(f"From lesson 03: (1 - 0.25) / sqrt(0.1875) = {(1 - 0.25) / math.sqrt(0.1875):.4f}")
-print(f"1. (4 · 0.5)^(1/50) = {(4 * 0.5) ** (1 / 50):.6f}")
-print(
-    f"2. {result.metrics['clip_fraction_seq']:.2f}: the first (A > 0, above), the second (A < 0, "
-)
-print("   below). The third is inside; the fourth is outside, but A < 0 and s > 1.")
-print(f"3. 0.2 / √2000 = {0.2 / math.sqrt(2000):.6f}")
-print(f"   and 4/σ² = {length_where_mean_outweighs_spread(0.03):.0f} tokens")
-assert result.metrics["clip_fraction_seq"] == 0.5
-
-# %% [markdown]
-r"""
-## Your predictions
-"""
-
-# %% tags=["nbval-ignore-output"]
-summary_picture("05")
-
-# %% [markdown]
-r"""
-## New words
-"""
-
-# %%
-display(table(lesson=5))
-
-# %% [markdown]
-r"""
-## What comes next
-
-You know what GSPO computes and what its range does. Two questions are open, and both are about
-experiments: *which* tokens get how much of the gradient, and does it matter for learning? You can
-begin on the second at once. This trains GRPO and GSPO on the same five seeds and prints the paired
-differences with their interval (a few minutes):
-
-    python course.py compare
-
-Before you start it, write down which of the two you expect ahead, and by how much. One seed is an
-anecdote; look at the interval.
-
-**Source:**
-"""
-
-# %%
-print(source("gspo"))

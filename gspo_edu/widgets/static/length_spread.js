@@ -30,10 +30,10 @@ const HEIGHT = 230;
 const EDGE = { left: 46, right: 20, top: 26, bottom: 42 };
 const LONGEST = 10000;
 const ROUND = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100];
-const PARTS = ["blue", "green", "red"]; // below, inside and above the range
+const PARTS = ["blue", "green", "purple"]; // below, inside and above the range
 const CURVES = [
   ["outside", "ink", "none"],
-  ["above", "red", "8 4"],
+  ["above", "purple", "8 4"],
   ["below", "blue", "2 4"],
 ];
 
@@ -59,7 +59,7 @@ export function render(context) {
     const belowText = svg("text", { class: "gspo-title", "data-tone": "blue", x: 2, y: 13 });
     const aboveText = svg("text", {
       class: "gspo-title",
-      "data-tone": "red",
+      "data-tone": "purple",
       "text-anchor": "end",
       y: 13,
     });
@@ -124,7 +124,7 @@ export function render(context) {
           shares,
           legend([
             ["ink", "outside", "solid"],
-            ["red", "clipped if A > 0", "dashed"],
+            ["purple", "clipped if A > 0", "dashed"],
             ["blue", "clipped if A < 0", "dotted"],
           ]),
         ),

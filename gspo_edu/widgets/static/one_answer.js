@@ -78,6 +78,7 @@ export function render(context) {
     const handles = svg("path", { class: "gspo-handle" });
     const chosenHandle = svg("path", { class: "gspo-handle", "data-chosen": "true" });
     const names = pool(front, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
+    const namesLabel = svg("text", { class: "gspo-label", x: 0, y: EDGE.top + CHART + 17 });
     const one = svg("line", { class: "gspo-base" });
     const mean = svg("line", { class: "gspo-mean" });
     const meanText = svg("text", { class: "gspo-title", "text-anchor": "end", y: 13 });
@@ -98,7 +99,7 @@ export function render(context) {
       };
     });
     chart.append(band, back, bars, chosenBar, one, mean, handles, chosenHandle, front);
-    chart.append(meanText, yLabel);
+    chart.append(meanText, yLabel, namesLabel);
     chart.append(...strips.map((strip) => strip.group));
 
     let x = scale(0, 1, 0, 1);
@@ -234,6 +235,7 @@ export function render(context) {
         .map((_, i) => i)
         .filter((i) => (i + 1) % every === 0 || (i === 0 && every > 2));
       const name = names(labelled.length);
+      write(namesLabel, cell >= 34 ? "ratio" : "token");
       labelled.forEach((i, k) => {
         set(name[k], { x: x(i + 0.5), y: low + 17 });
         write(name[k], cell >= 34 ? significant(ratios[i], 3) : String(i + 1));
