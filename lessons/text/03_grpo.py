@@ -644,8 +644,8 @@ summary_picture("03")
 r"""
 ## Three questions to compute
 
-The folded cell here holds what your answers are compared with: run it, but leave it folded. The
-folded cell after the questions works them out.
+Four digits are enough. The folded cell here holds what your answers are compared with: run it, but
+leave it folded. The folded cell after the questions works them out.
 """
 
 # %% tags=["check"] jupyter={"source_hidden": true}
