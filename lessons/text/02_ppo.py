@@ -114,7 +114,7 @@ $$ r_t(\theta) = \frac{\pi_\theta(y_t)}{\pi_{\text{old}}(y_t)}
 before it). In words: how many times likelier the token has become. Above 1 it was pushed up, below
 1 it was pushed down, exactly 1 means unchanged. The first token of the first answer: $0.3 / 0.2 =
 1.5$. Programs subtract log-probs instead of dividing, which is the same and safer. (The arrays are
-as wide as the longest answer. `mask` is true on tokens; the padding holds junk, as in real batches.)
+as wide as the longest answer. `mask` is true on tokens; padding holds junk, as in real batches.)
 """
 
 # %%
