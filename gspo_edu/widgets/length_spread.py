@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST = 10_000  # tokens
-PURPLE_INK = "#8A3A6B"  # PURPLE is too pale for small letters
 
 
 @dataclass(frozen=True)
@@ -130,19 +129,17 @@ class LengthSpread(LessonWidget):
         s = np.exp(spread.mean + z * spread.std)
         height = np.exp(-(z**2) / 2)
         low, high = 1 - self.clip_low, 1 + self.clip_high
-        left.axvspan(low, high, color=GREEN, alpha=0.15, lw=0)
-        left.fill_between(s, height, where=s <= low, color=BLUE, alpha=0.6, lw=0)
-        left.fill_between(s, height, where=s >= high, color=PURPLE, alpha=0.6, lw=0)
-        left.plot(s, height, color=INK, lw=1.5)
-        left.axvline(1, color=GREY, lw=0.8)
-        left.set_yticks([])
-        left.set_ylim(0, 1.2)
-        for text, color, side in (
-            ("below the range", BLUE, "left"),
-            ("above it", PURPLE_INK, "right"),
+        left.axvspan(low, high, ymax=0.86, color=GREEN, alpha=0.15, lw=0)
+        for where, color, name in (
+            (s <= low, BLUE, "below the range"),
+            (s >= high, PURPLE, "above the range"),
         ):
-            place = 0.01 if side == "left" else 0.99
-            left.text(place, 0.95, text, transform=left.transAxes, color=color, ha=side, size=9)
+            left.fill_between(s, height, where=where, color=color, alpha=0.6, lw=0, label=name)
+        left.plot(s, height, color=INK, lw=1.5)
+        left.axvline(1, ymax=0.86, color=GREY, lw=0.8)
+        left.set_yticks([])
+        left.set_ylim(0, 1.3)
+        left.legend(fontsize=8, frameon=False, loc="upper center", ncols=2)
         left.locator_params(axis="x", nbins=4)
         left.set_xlabel(f"sequence ratio s   (green: {low:g} … {high:g})")
         headline(left, f"σ = {self.sigma:g}, L = {self.length}: {spread.outside:.1%} outside")

@@ -43,7 +43,17 @@ from gspo_edu.clip_range import (
 from gspo_edu.glossary import table
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.one_batch import ONE_BATCH
-from gspo_edu.plots import BLUE, GREY, ORANGE, PURPLE, SKY, new_figure, objective_style, show
+from gspo_edu.plots import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    new_figure,
+    objective_style,
+    show,
+)
 from gspo_edu.predictions import predict, reconcile, summary_picture
 from gspo_edu.questions import check_answer
 from gspo_edu.ratios import product_ratio, sequence_log_ratio, sequence_ratio, token_log_ratio
@@ -898,8 +908,8 @@ r"""
 > nothing about which signal is better.
 
 Mind that 0.15 is not one half. In the table of section 8 the row σ = 0.01 comes to about that: the
-authors' policy may simply have moved less per update than ours. (They do not state σ; the table
-assumes independent tokens.)
+authors' policy may simply have moved less per update than ours. (They do not state σ. The table
+assumes independent tokens and leaves out that the first of four mini-batches clips nothing.)
 
 ### A range for a run of your own
 
@@ -1060,7 +1070,7 @@ terminal (in JupyterLab: *File → New → Terminal*, in the course's folder):
 
     python course.py compare
 
-trains GRPO and GSPO, each with its paper's range, on the same five seeds and prints the paired
+trains both, with the ranges 0.2/0.27 and 3e-4/4e-4, on the same five seeds and prints the paired
 differences with their interval (a few minutes). All runs start from one and the same policy. Note
 both mean gains, the interval, and the clip fractions.
 
@@ -1171,7 +1181,7 @@ $\varrho^k$, then $c \approx (1+\varrho)/(1-\varrho)$ for long answers: 3 for ϱ
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figure, (left, right) = new_figure(columns=2, width=3.9, height=3.0)
-for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, PURPLE, "--"), (0.2, GREY, ":")):
+for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, BLACK, "--"), (0.2, GREY, ":")):
     at = [sequence_ratio_spread(SIGMA, length, clip, clip) for length in lengths]
     clipped = [100 * active_share(x.below, x.above) for x in at]
     left.plot(lengths, [100 * x.outside for x in at], color=color, ls=line, lw=1)
@@ -1179,8 +1189,8 @@ for clip, color, line in ((3e-4, BLUE, "-"), (6e-3, PURPLE, "--"), (0.2, GREY, "
 words = [
     ("ε = 3e-4: outside", (2, 92), BLUE),
     ("clipped", (900, 49), BLUE),
-    ("ε = 6e-3: outside", (80, 36), PURPLE),
-    ("clipped", (1.2, 34), PURPLE),
+    ("ε = 6e-3: outside", (80, 36), BLACK),
+    ("clipped", (1.2, 34), BLACK),
     ("ε = 0.2: nobody", (2, 3), GREY),
 ]
 for text, place, color in words:

@@ -211,7 +211,8 @@ def test_pictures_show_the_state():
     assert colours.count(colours[9]) == 11  # GRPO clips the last token if A > 0, GSPO all ten
     assert top.get_xlabel() == "ratio of each token"
     density, _ = LengthSpread().picture().axes
-    assert [text.get_text() for text in density.texts] == ["below the range", "above it"]
+    names = [text.get_text() for text in density.get_legend().get_texts()]
+    assert names == ["below the range", "above the range"]
     dots = [line for line in LengthSpread().picture().axes[1].lines if line.get_marker() == "o"]
     spread = LengthSpread().spread
     shares = [100 * spread.outside, 100 * spread.above, 100 * spread.below]
