@@ -16,12 +16,12 @@ Loss = Callable[[Any, Any, Any, Any], float]
 
 @pytest.fixture(scope="module")
 def code() -> dict[str, str]:
-    """The lesson's imports, and the two cells that check the empty one."""
+    """The lesson's imports and ranges, and the two cells that check the empty one."""
     pytest.importorskip("anywidget")
     cells = [cell.source for cell in jupytext.read(TEXT).cells if cell.cell_type == "code"]
     (mistakes,) = [source for source in cells if "def usual_mistakes(" in source]
     (check,) = [source for source in cells if "my_gspo_loss(ONE_BATCH" in source]
-    return {"imports": cells[0], "check": f"{mistakes}\n\n{check}"}
+    return {"imports": f"{cells[0]}\n\n{cells[1]}", "check": f"{mistakes}\n\n{check}"}
 
 
 def said(code: dict[str, str], loss: Loss, capsys: pytest.CaptureFixture[str]) -> str:

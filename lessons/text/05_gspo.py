@@ -15,11 +15,11 @@ lesson takes that one change apart, down to the last digit.
 experiment; that runs by itself, and an optional part of half an hour fills the wait.
 
 Before each surprising cell you are asked for a prediction. Put it after `my_guess =` and run the
-cell. A wrong one teaches more than none. Folded cells draw a picture or would give an answer away:
-run them like the others, and open them when you want to see how.
+cell. A wrong one teaches more than none. Folded cells import, draw a picture, or would give an answer
+away: run them like the others, and open them when you want to see how.
 """
 
-# %%
+# %% jupyter={"source_hidden": true}
 import math
 import sys
 import textwrap
@@ -60,6 +60,7 @@ from gspo_edu.ratios import product_ratio, sequence_log_ratio, sequence_ratio, t
 from gspo_edu.widgets import LengthSpread, OneAnswer
 from gspo_edu.widgets.length_spread import sequence_ratio_spread
 
+# %%
 GSPO_LOW, GSPO_HIGH = 3e-4, 4e-4  # the paper's range: [1 - 3e-4, 1 + 4e-4]
 GRPO_LOW, GRPO_HIGH = 0.2, 0.27  # the range of its GRPO baseline
 
