@@ -15,8 +15,8 @@ lesson takes that one change apart, down to the last digit.
 experiment; that runs by itself, and an optional part of half an hour fills the wait.
 
 Before each surprising cell you are asked for a prediction. Put it after `my_guess =` and run the
-cell. A wrong one teaches more than none. Folded cells import, draw a picture, or would give an answer
-away: run them like the others, and open them when you want to see how.
+cell. A wrong one teaches more than none. Folded cells import, draw a picture, or would give an
+answer away: run them like the others, and open them when you want to see how.
 """
 
 # %% jupyter={"source_hidden": true}
