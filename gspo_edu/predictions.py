@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Guess = str | float
 FILE_NAME = ".predictions.json"
+LINE = 92  # characters
 NOT_ASKED = "No prediction under that name"
 DOT: dict[str, Any] = {"marker": "o", "ms": 8, "color": BLACK}
 RING: dict[str, Any] = {"marker": "o", "ms": 15, "mfc": "none", "mec": ORANGE, "mew": 2}
@@ -53,12 +55,12 @@ def predict(
         ValueError: if the guess is none of the letters, or no number.
     """
     _asked[name] = choices
-    print(question)
+    say(question)
     for letter, text in (choices or {}).items():
-        print(f"  {letter}) {text}")
+        say(f"  {letter}) {text}")
     if guess is None:
         what = "a number" if choices is None else " or ".join(f'"{letter}"' for letter in choices)
-        print(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
+        say(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
         return
     checked = _letter(guess, choices) if choices else number(guess)
     _keep(name, checked)
@@ -99,19 +101,25 @@ def reconcile(
     found = found[:1].upper() + found[1:]
     if guess is None:
         answer = f"The answer is {outcome}. " if choices else ""
-        print(f"No prediction yet, and that is fine. {answer}{found}")
+        say(f"No prediction yet, and that is fine. {answer}{found}")
     elif is_hit(guess, outcome):
-        print(f"You predicted {_shown(guess)}, and so it is. {found}")
+        say(f"You predicted {_shown(guess)}, and so it is. {found}")
     elif choices:
-        print(f"You predicted {guess}; the answer is {outcome}. {found}")
+        say(f"You predicted {guess}; the answer is {outcome}. {found}")
     else:
         side = "too high" if float(guess) > float(outcome) else "too low"
-        print(f"You predicted {_shown(guess)}, which is {side}. {found}")
+        say(f"You predicted {_shown(guess)}, which is {side}. {found}")
     for option, text in misses.items():
         if guess is None:
-            print(f"  Not {_shown(option)}: {text}")
+            say(f"  Not {_shown(option)}: {text}")
         elif is_hit(guess, option):
-            print(f"  What {_shown(guess)} misses: {text}")
+            say(f"  What {_shown(guess)} misses: {text}")
+
+
+def say(sentence: str) -> None:
+    """Print a sentence in lines that fit into a notebook, which would break inside of words."""
+    indent = " " * (len(sentence) - len(sentence.lstrip()))
+    print(textwrap.fill(sentence, LINE, subsequent_indent=indent + "   " * bool(indent)))
 
 
 def is_hit(guess: Guess, outcome: Guess) -> bool:

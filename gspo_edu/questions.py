@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gspo_edu.predictions import say
+
 DIGITS, NEARLY = 1e-3, 1e-2
 
 
@@ -42,7 +44,8 @@ def check_answer(
         return
     for value, mistake in mistakes:
         if _agree(given, _numbers("mistakes", value), DIGITS):
-            print(f"{_shown(given)} is not it.\n  {mistake}")
+            print(f"{_shown(given)} is not it.")
+            say(f"  {mistake}")
             return
     if _agree(given, wanted, NEARLY):
         print("Nearly: give four digits.")
