@@ -166,26 +166,13 @@ def reset(lesson: str, folder: Path) -> str:
 
 
 def pytest_arguments(rest: list[str]) -> list[str]:
-    """All tests and lessons on up to four cores, unless `rest` names files of its own."""
+    """All tests, which run the lessons too, on up to four cores, unless `rest` names files."""
     chosen = [
         word for word in rest if not word.startswith("-") and Path(word.split("::")[0]).exists()
     ]
-    everything = [str(ROOT / name) for name in ("tests", "lessons") if (ROOT / name).is_dir()]
     processes = min(4, os.cpu_count() or 1)
-    options = ["-n", str(processes), "--dist", "loadfile"]
-    options += ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=300"]
-    sanitize = ROOT / "tests" / "nbval_sanitize.cfg"
-    if sanitize.exists():
-        options.append(f"--nbval-sanitize-with={sanitize}")
-    return [
-        "-m",
-        "pytest",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        *options,
-        *rest,
-        *([] if chosen else everything),
-    ]
+    options = ["-c", str(ROOT / "pyproject.toml"), "-n", str(processes), "--dist", "loadfile"]
+    return ["-m", "pytest", *options, *rest, *([] if chosen else [str(ROOT / "tests")])]
 
 
 def hand_over(python: Path, env: Path, arguments: list[str]) -> int:
