@@ -71,7 +71,9 @@ class TrainConfig:
     tau_neg: float | None = option(None, "sapo's temperature for A <= 0; none: its default")
     beta: float = option(0.0, "weight of the KL term to the initial policy")
 
-    normalize_advantages: bool = option(True, "divide advantages by the group's std")
+    normalize_advantages: bool | None = option(
+        None, "divide advantages by the group's std; none: yes, but not for dr_grpo"
+    )
     ddof: int = option(0, "0: std with n, 1: with n - 1")
     advantage_eps: float = option(0.0, "added to the group's std")
     mask_unfinished: bool = option(False, "leave answers cut at the length limit out of the loss")
@@ -92,7 +94,7 @@ class TrainConfig:
     cold_start_noise: float = option(0.3, "share of spoilt digits in demonstrations, when cold")
 
     eval_every: int = option(10, "rollouts between held-out evaluations; 0: only at the ends")
-    eval_prompts: int = option(64, "held-out prompts per evaluation, group_size answers each")
+    eval_prompts: int = option(256, "different held-out prompts per evaluation, 4 answers each")
     drift_probe: int = option(16, "answers per update on which drift_per_update is measured")
     device: str = option("auto", "auto, cpu or cuda")
     threads: int = option(1, "threads of torch; results can change in the last digit with it")
@@ -151,6 +153,12 @@ class TrainConfig:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             OBJECTIVES[self.objective](token, token, token, token + 1, **settings)
+
+    def normalizes_advantages(self) -> bool:
+        """Whether advantages are divided by the group's std; Dr. GRPO's are not (2503.20783)."""
+        if self.normalize_advantages is None:
+            return self.objective != "dr_grpo"
+        return self.normalize_advantages
 
     def given_objective_settings(self) -> dict[str, float]:
         """The objective's own settings that differ from its defaults."""

@@ -26,10 +26,13 @@ from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
-from gspo_edu.tasks.base import Task, prompts_of_split
+from gspo_edu.tasks.base import Task, distinct_held_out_prompts, prompts_of_split
 
 Record = dict[str, Any]
 EVAL_SEED = 20_250_724
+EVAL_ANSWERS = 4  # per held-out prompt
+# Added to the seed of prompts and shuffles, so that neighbouring seeds share no random numbers.
+DICE_OFFSET = 1_000_003
 
 
 class Trainer:
@@ -53,7 +56,7 @@ class Trainer:
         )
         # Prompts and shuffles are drawn on the CPU, so that they are the same on every device.
         self.order = torch.Generator().manual_seed(config.seed)
-        self.dice = torch.Generator(self.device).manual_seed(config.seed + 1)
+        self.dice = torch.Generator(self.device).manual_seed(config.seed + DICE_OFFSET)
         self.rollout = self.update = 0
         self.initial_held_out = self.held_out_metrics()
 
@@ -81,12 +84,16 @@ class Trainer:
         advantages = group_advantages(
             rewards,
             rollout.group,
-            normalize=config.normalize_advantages,
+            normalize=config.normalizes_advantages(),
             ddof=config.ddof,
             eps=config.advantage_eps,
         )
         rollout = self.as_old_policy(rollout)
-        about_rollout = self.rollout_metrics(rollout)
+        signalless = metrics.signalless_group_fraction(rewards, rollout.group)
+        about_rollout = {
+            **self.rollout_metrics(rollout),
+            "signalless_group_fraction": plain(signalless),
+        }
         records = []
         for _ in range(config.epochs):
             for rows in mini_batch_rows(rollout.group, config.mini_batches, self.order):
@@ -215,9 +222,6 @@ class Trainer:
         found = {
             "reward": rollout.rewards.mean(),
             "exact": exact.float().mean(),
-            "signalless_group_fraction": metrics.signalless_group_fraction(
-                rollout.rewards, rollout.group
-            ),
             "length": rollout.lengths.float().mean(),
             "length_spread": metrics.within_group_length_spread(rollout.lengths, rollout.group),
             "finished": rollout.finished.float().mean(),
@@ -226,14 +230,14 @@ class Trainer:
 
     def held_out_metrics(self) -> Record:
         """Reward on held-out prompts; the same prompts and random numbers every time."""
-        dice = torch.Generator(self.device).manual_seed(EVAL_SEED)
+        dice = torch.Generator(self.device).manual_seed(EVAL_SEED + DICE_OFFSET)
         order = torch.Generator().manual_seed(EVAL_SEED)
-        prompts = prompts_of_split(self.task, self.config.eval_prompts, order, held_out=True)
+        prompts = distinct_held_out_prompts(self.task, self.config.eval_prompts, order)
         rollout = sampled_rollout(
             self.model,
             self.task,
             prompts.to(self.device),
-            self.config.group_size,
+            EVAL_ANSWERS,
             temperature=self.config.temperature,
             generator=dice,
         )
@@ -244,11 +248,13 @@ class Trainer:
 
 def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How far and how unevenly the ratios of a mini-batch have moved."""
-    log_r = token_log_ratio(logp, logp_old, mask)[mask.bool()]
-    log_s = sequence_log_ratio(logp, logp_old, mask)
+    inside = mask.bool()
+    log_r = token_log_ratio(logp, logp_old, mask)[inside]
+    # An answer without tokens, as a masked one is, has no ratio that could count.
+    log_s = sequence_log_ratio(logp, logp_old, mask)[inside.any(dim=1)]
     return {
         "token_log_ratio_std": spread(log_r),
-        "sequence_log_ratio_mean": log_s.mean(),
+        "sequence_log_ratio_mean": log_s.sum() / max(len(log_s), 1),
         "sequence_log_ratio_std": spread(log_s),
         "effective_sample_fraction": metrics.effective_sample_size(log_s.exp()) / len(log_s),
         # The answers come from pi_old, so this estimates KL(pi_old || pi) per token.

@@ -9,6 +9,7 @@ from gspo_edu.tasks.base import (
     END,
     EQUALS,
     PAD,
+    distinct_held_out_prompts,
     is_held_out,
     masked_after_end,
     prompts_of_split,
@@ -38,8 +39,8 @@ def judged(task, prompt, answer):
         ("0 2 9 1 3 5 7 4 6 8 end", 1, True),  # another length
         ("8 end", 0.0, False),  # at the goal by a jump
         ("5 7 end", 0.5, False),  # allowed, but not at the goal
-        ("5 7 8 end", 2 / 3, False),  # at the goal, one of three moves not allowed
-        ("5 6 7 8 end", 1 / 4, False),
+        ("5 7 8 end", 1 / 3, False),  # at the goal, one of three moves not allowed
+        ("5 6 7 8 end", 1 / 8, False),
         ("end", 0, False),
         ("5 7 4 6 8", 0, False),  # never ends
         ("5 7 4 6 8 end · ·", 1, True),
@@ -51,6 +52,11 @@ def judged(task, prompt, answer):
 def test_clock_walk_by_hand(answer, reward, exact):
     """Start 3, goal 8, steps 2 and 7."""
     assert judged(ClockWalk(), "3 8 2 7 =", answer) == (pytest.approx(reward), exact)
+
+
+def test_a_long_walk_with_one_forbidden_jump_to_the_goal_pays_less_than_half():
+    walk = "5 7 9 1 3 5 7 9 1 3 5 7 9 1 3 5 8 end"
+    assert judged(ClockWalk(), "3 8 2 7 =", walk) == (pytest.approx(16 / 17 / 2), False)
 
 
 def test_a_walk_without_moves_is_no_answer_even_at_the_goal():
@@ -134,6 +140,45 @@ def test_the_splits_are_disjoint_and_deterministic(task):
 def test_about_one_prompt_in_five_is_held_out(task, dice):
     share = is_held_out(task.random_prompts(4000, dice)).float().mean().item()
     assert share == pytest.approx(0.2, abs=0.04)
+
+
+def test_held_out_walks_are_like_the_others(dice):
+    """Both splits have the same share of prompts with any simple feature."""
+    task = ClockWalk()
+    held_out, training = (
+        prompts_of_split(task, 5000, dice, held_out=held_out) for held_out in (True, False)
+    )
+
+    def features(prompts):
+        start, goal, smaller, larger = prompts[:, :4].unbind(dim=1)
+        distance = (goal - start) % 10
+        two = [(a + b) % 10 == distance for a in (smaller, larger) for b in (smaller, larger)]
+        found = [start == goal, larger == 5, smaller + larger == 10, torch.stack(two).any(dim=0)]
+        found += [distance % 5 == rest for rest in range(5)]
+        return torch.stack(found).double().mean(dim=1)
+
+    assert torch.allclose(features(held_out), features(training), atol=0.04)
+    assert (features(training) > 0.02).all()
+
+
+@BOTH
+def test_evaluation_prompts_are_held_out_and_different(task):
+    prompts = distinct_held_out_prompts(task, 200, torch.Generator().manual_seed(0))
+    again = distinct_held_out_prompts(task, 200, torch.Generator().manual_seed(0))
+    assert prompts.shape == (200, task.prompt_length)
+    assert is_held_out(prompts).all()
+    assert len(set(map(tuple, prompts.tolist()))) == 200
+    assert torch.equal(prompts, again)
+
+
+def test_fewer_evaluation_prompts_than_asked_are_all_there_are():
+    task = ClockWalk()
+    some, more = (
+        distinct_held_out_prompts(task, 5000, torch.Generator().manual_seed(seed))
+        for seed in (0, 1)
+    )
+    assert 300 < len(some) < 600
+    assert set(map(tuple, some.tolist())) == set(map(tuple, more.tolist()))
 
 
 def test_the_mask_ends_with_the_first_end_token():

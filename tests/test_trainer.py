@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from gspo_edu import metrics
 from gspo_edu.advantages import group_advantages
 from gspo_edu.checkpoint import load_policy, shipped_policies
 from gspo_edu.moe.routes import RouteTrace
@@ -15,7 +16,7 @@ from gspo_edu.ratios import sequence_ratio, token_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks import ClockWalk
 from gspo_edu.tasks.base import prompts_of_split
-from gspo_edu.trainer import Trainer, torch_device
+from gspo_edu.trainer import Trainer, ratio_metrics, torch_device
 
 
 @pytest.fixture
@@ -220,6 +221,16 @@ def test_unfinished_answers_are_kept_or_masked(trainer, sampled):
     assert same_weights(before, weights_of(masked))
 
 
+def test_masked_answers_do_not_count_in_the_metrics_of_ratios():
+    logp = torch.tensor([[0.5, 0.0], [-0.5, 0.0], [0.3, 0.3], [0.7, 0.1]])
+    old, mask = torch.zeros(4, 2), torch.tensor([[1, 0], [1, 0], [0, 0], [0, 0]])
+    found = ratio_metrics(logp, old, mask)
+    two = ratio_metrics(logp[:2], old[:2], mask[:2])
+    assert found["sequence_log_ratio_std"] == 0.5
+    for name, value in two.items():
+        assert found[name] == value, name
+
+
 def test_answers_without_signal_do_not_move_the_policy(trainer, sampled):
     one = trainer()
     rollout = dataclasses.replace(sampled(), rewards=torch.full((16,), 0.3))
@@ -269,9 +280,12 @@ def test_other_shapes_train(trainer, tiny, shape):
     assert ("drift_per_update" in records[0]) == ("dense" not in shape)
 
 
-def test_dr_grpo_divides_by_the_length_limit(trainer, sampled):
+def test_dr_grpo_divides_by_the_length_limit_and_not_by_the_std(trainer, sampled):
     rollout = sampled()
-    one = trainer(objective="dr_grpo", normalize_advantages=False)
+    one = trainer(objective="dr_grpo")
+    assert not one.config.normalizes_advantages()
+    assert trainer(objective="dr_grpo", normalize_advantages=True).config.normalizes_advantages()
+    assert trainer(objective="grpo").config.normalizes_advantages()
     logp = answer_log_probs(one.model, rollout).logp.detach()
     wanted = OBJECTIVES["dr_grpo"](
         logp, rollout.logp_old, advantages_of(rollout), rollout.mask, max_len=18
@@ -318,10 +332,15 @@ def test_shuffled_rewards_are_dealt_out_at_random(trainer, monkeypatch):
 
     monkeypatch.setattr("gspo_edu.trainer.group_advantages", watching)
     trainer().next_rollout()
-    trainer(shuffle_rewards=True).next_rollout()
+    record = trainer(shuffle_rewards=True).next_rollout()[0]
     honest, shuffled = seen
     assert torch.equal(honest.sort().values, shuffled.sort().values)
     assert not torch.equal(honest, shuffled)
+    # What is reported is what was trained on.
+    groups = torch.arange(len(shuffled)) // (len(shuffled) // 4)
+    signalless = metrics.signalless_group_fraction(shuffled, groups)
+    assert record["signalless_group_fraction"] == signalless.item()
+    assert record["reward"] == pytest.approx(honest.mean().item())
 
 
 def test_evaluations_do_not_disturb_training(trainer):

@@ -100,9 +100,10 @@ class ClockWalk:
         return self.rewards(prompts, tokens, mask, finished) == 1
 
     def rewards(self, prompts: Tensor, tokens: Tensor, mask: Tensor, finished: Tensor) -> Tensor:
-        """Share of moves that are allowed, halved unless the walk stopped at the goal.
+        """1 for a right walk; otherwise half the share of moves that are allowed.
 
-        0 for a walk without moves or without an end.
+        0 for a walk without moves or without an end. A goal reached by a forbidden move is worth
+        nothing extra, or one jump at the end of a long allowed walk would pay almost fully.
         """
         body = mask & (tokens != END)
         before = torch.cat([prompts[:, :1], tokens[:, :-1]], dim=1)
@@ -111,4 +112,5 @@ class ClockWalk:
         allowed &= (tokens < HOURS) & (before < HOURS)
         share = allowed.sum(dim=1) / body.sum(dim=1).clamp(min=1)
         at_goal = (mask & (tokens == END) & (before == prompts[:, 1:2])).any(dim=1)
-        return (share * torch.where(at_goal, 1.0, 0.5)).where(finished, 0.0)
+        right = at_goal & (share == 1)
+        return torch.where(right, 1.0, share / 2).where(finished, 0.0)
