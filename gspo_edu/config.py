@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import os
 import tomllib
 import types
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Replay = Literal["none", "r2", "r3"]
+FLOAT32_MAX = 3.4e38
 PRESETS = Path(__file__).parent / "presets"
 # How the reader calls the command line; course.py starts it under another name.
 COMMAND = os.environ.get("GSPO_EDU_COMMAND", "gspo-edu")
@@ -102,16 +102,17 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             check_type(name, value, TYPES[name])
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{name} is {value}; expected a finite number.")
+            if isinstance(value, float) and not abs(value) <= FLOAT32_MAX:
+                raise ValueError(f"{name} is {value}; expected a finite number (of float32).")
+            if type(value) is int and abs(value) >= 2**63 - 1:
+                shown = f"{value}"[:20]
+                raise ValueError(f"{name} is {shown}...; expected less than 2**63 - 1.")
             if name in POSITIVE and value is not None and value <= 0 and (name, value) != ("lr", 0):
                 raise ValueError(f"{name} is {value}; expected more than 0.")
             if name in NOT_NEGATIVE and value < 0:
                 raise ValueError(f"{name} is {value}; expected 0 or more.")
         if self.lr > 1:
             raise ValueError(f"lr is {self.lr}; expected at most 1.")
-        if self.seed >= 2**63 - 1:
-            raise ValueError(f"seed is {self.seed}; expected less than 2**63 - 1.")
         if self.group_size < 2:
             raise ValueError(
                 f"group_size is {self.group_size}; expected 2 or more, since the group is the "
@@ -226,7 +227,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"config file {path} does not exist.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOML's, the encoding's, or that of a number too long to read
         raise ValueError(f"config file {path} is not valid TOML: {error}.") from None
 
 
