@@ -57,8 +57,8 @@ walk comes through, and then says `end`. One right answer is `5 7 4 6 8 end`: 3+
 7+7 = 14, which is 4, then 6, then 8. There are many right answers, short ones and long ones.
 
 A few lines of code can check an answer, so the reward needs no human and no second model. It is a
-**verifiable reward**: the share of moves that are allowed, and half of that if the walk does not
-stop at the goal.
+**verifiable reward**: 1 for a right answer. A wrong one still gets something for what it did right:
+half of the share of its moves that are allowed, so never more than 0.5.
 """
 
 # %%
@@ -110,15 +110,15 @@ partly = reward_of("3 8 2 7 =", "5 6 8 end")
 print(f"5 7 9 end: reward {missed:.4f}   (3 of 3 moves allowed, goal missed)")
 print(f"5 6 8 end: reward {partly:.4f}   (2 of 3 moves allowed, goal reached)\n")
 assert missed == 0.5
-assert math.isclose(partly, 2 / 3, rel_tol=1e-6)
+assert math.isclose(partly, 1 / 3, rel_tol=1e-6)
 reconcile(
     "00 reward",
     "b",
-    f"{missed:.2f}: all moves are allowed, which makes 1, halved because the goal was missed.",
+    f"{missed:.2f}: the share of allowed moves is 1, and half of that is what a wrong answer gets.",
     {
-        "a": f"half of the reward is for the moves, so it gets {missed:.2f}.",
+        "a": f"allowed moves are worth something in a wrong answer, too: {missed:.2f} here.",
         "c": "`end` is not a move; 3 of 3 moves are allowed.",
-        "d": "the walk has to stop at the goal for the full reward.",
+        "d": "the walk has to stop at the goal to be right, and only a right one gets 1.",
     },
 )
 
@@ -128,8 +128,9 @@ r"""
 
 The model that comes with the course is a *policy*: shown a prompt and the beginning of an answer,
 it gives each possible next token a probability. It is a **mixture of experts**, built like Qwen3's
-large ones, only tiny. It has had a *cold start*: it has imitated walks in which three digits
-out of ten were spoilt. So it knows the shape of an answer, and is often wrong.
+large ones, only tiny. It has had a *cold start*: it has imitated walks with mistakes in them (a
+digit is replaced by a random one with probability 0.3). So it knows the shape of an answer, and is
+often wrong.
 
 It draws each next token at random by its probabilities, so it gives different answers to one
 prompt. Here are eight:
@@ -308,7 +309,7 @@ question_3 = (
     [
         (1.0, "All three moves are allowed. But where does the walk stop?"),
         (2 / 3, "6 is one hour after 5, so that move is allowed, too."),
-        (0.0, "Missing the goal halves the reward; it does not take it all."),
+        (0.0, "A wrong answer keeps half of the share of its allowed moves."),
         (1 / 3, "All three moves are allowed: 0+1, 1+4, 5+1."),
     ],
 )

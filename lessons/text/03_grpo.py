@@ -134,8 +134,9 @@ assert np.allclose(my_solution, group_advantages(t.rewards, t.group).numpy())
 
 # %% [markdown]
 r"""
-From here on we use the function of the course. Two things always hold and are worth a check
-whenever you see printed advantages: they sum to 0, and their squares average to 1.
+From here on we use the function of the course. Two things hold whenever the rewards of a group
+differ, and are worth a check where you see printed advantages: they sum to 0, and their squares
+average to 1.
 """
 
 # %%
