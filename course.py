@@ -85,11 +85,22 @@ def other_python() -> str | None:
     return None
 
 
+def folder_name(word: str) -> str:
+    """The argparse type of a folder; an empty word would mean the current one."""
+    if not word.strip():
+        raise argparse.ArgumentTypeError("expected a folder, got nothing")
+    return word
+
+
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The command with course.py's own options, and what is passed on. Exits 2 on bad usage."""
     shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     shared.add_argument(
-        "--env", metavar="PATH", default=str(ROOT / ".venv"), help="environment (default: .venv)"
+        "--env",
+        type=folder_name,
+        metavar="PATH",
+        default=str(ROOT / ".venv"),
+        help="environment (default: .venv)",
     )
     shared.add_argument("--gpu", action="store_true", help="install PyTorch's GPU build (NVIDIA)")
     parser = argparse.ArgumentParser(
@@ -119,6 +130,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     for command in (by_name["lab"], reset):
         command.add_argument(
             "--dir",
+            type=folder_name,
             metavar="PATH",
             default=str(ROOT / "my_lessons"),
             help="folder with your copies of the lessons (default: my_lessons)",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -17,6 +20,7 @@ from torch import Tensor
 from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.model import TinyMoE
 
+DIGEST = "sha256"
 SHIPPED = Path(__file__).parent / "checkpoints"
 
 
@@ -42,11 +46,21 @@ class Card:
     held_out_reward: float
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put ``path`` into an OSError that names no file, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` so that the path holds either the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with naming(path), temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -59,26 +73,42 @@ def write_atomically(path: Path, data: bytes) -> None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write ``tensors`` and their JSON ``meta`` to one file, or leave what was there."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(contiguous, {"meta": json.dumps(meta)}))
+    # One entry only: safetensors writes several in any order, and equal runs are equal files.
+    text = json.dumps({**meta, DIGEST: digest(contiguous, meta)})
+    write_atomically(path, save(contiguous, {"meta": text}))
+
+
+def digest(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
+    """SHA-256 of the meta data and of every tensor's name, type, shape and bytes."""
+    found = hashlib.sha256(json.dumps(meta).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the meta data of ``path``.
 
     Raises:
-        CheckpointError: if the file is missing, truncated or not one of ours.
+        CheckpointError: if the file is missing, damaged or not one of ours. Files without a
+            digest, as older versions wrote them, are taken as they are.
     """
     try:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {})["meta"])
+            written = meta.pop(DIGEST, None)
             # Copies, because Windows cannot replace a file that tensors still map.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, meta  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path} does not exist.") from None
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or not a gspo-edu checkpoint ({error})."
         ) from None
+    if written not in (None, digest(tensors, meta)):
+        raise CheckpointError(f"checkpoint {path} is damaged (its bytes have changed).")
+    return tensors, meta
 
 
 def save_policy(path: Path, model: TinyMoE, card: Card) -> None:

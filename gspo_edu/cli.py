@@ -30,6 +30,8 @@ from gspo_edu.config import (
     read_toml,
 )
 
+# How torch says that memory has run out; only CUDA's error has a type of its own.
+NO_MEMORY = re.compile(r"can't allocate|out of memory|Storage size calculation overflowed")
 NAMED = "(default: in runs/, named after the settings)"
 
 
@@ -44,13 +46,13 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train one policy into a run folder")
-    train.add_argument("--out", type=Path, help=f"run folder {NAMED}")
-    train.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    train.add_argument("--out", type=folder, help=f"run folder {NAMED}")
+    train.add_argument("--resume", type=folder, metavar="DIR", help="go on with the run in DIR")
     train.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     add_config_flags(train)
 
     compare = commands.add_parser("compare", help="train objectives on the same seeds")
-    compare.add_argument("--out", type=Path, help=f"their folder {NAMED}")
+    compare.add_argument("--out", type=folder, help=f"their folder {NAMED}")
     compare.add_argument("--objectives", nargs="+", default=["grpo", "gspo"], metavar="NAME")
     compare.add_argument("--seeds", type=int, default=5, help="number of seeds, from --seed on")
     compare.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
@@ -63,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
     lessons = commands.add_parser("lessons", help="copy the lessons to a folder of your own")
     lesson_files.add_arguments(lessons)
     return top
+
+
+def folder(word: str) -> Path:
+    """The argparse type of a folder; an empty word would mean the current one."""
+    if not word.strip():
+        raise argparse.ArgumentTypeError("expected a folder, got nothing")
+    return Path(word)
 
 
 def add_config_flags(command: argparse.ArgumentParser) -> None:
@@ -183,6 +192,8 @@ def compare(args: argparse.Namespace) -> None:
 
     if args.seeds < 1:
         raise UsageError(f"--seeds is {args.seeds}; expected 1 or more.")
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs is {args.jobs}; expected 1 or more.")
     twice = [name for name in args.objectives if args.objectives.count(name) > 1]
     if twice:
         raise UsageError(f"--objectives names {twice[0]} twice.")
@@ -250,6 +261,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             errno.EROFS: "that disk is read-only",
         }.get(error.errno or 0, error.strerror or str(error))
         print(f"gspo-edu: {error.filename or 'writing'}: {reason}.", file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or NO_MEMORY.search(str(error))):
+            raise
+        print(
+            "gspo-edu: this needs more memory than there is; use fewer prompts, a smaller "
+            "group_size or a smaller model.",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return 130

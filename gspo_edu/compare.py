@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,25 @@ from tqdm.auto import tqdm
 
 from gspo_edu.checkpoint import write_atomically
 from gspo_edu.config import TrainConfig
+from gspo_edu.initial import check_start
 from gspo_edu.intervals import mean_interval
 from gspo_edu.progress import cold_start_bar
+from gspo_edu.run_lock import RunFolderError, only_one
 from gspo_edu.runs import (
     CONFIG,
     INIT,
     METRICS,
+    METRICS_NEED,
     SUMMARY,
-    RunFolderError,
     prepare_folder,
     read_config,
-    read_lines,
+    read_numbered,
     run,
     trainer_of,
 )
 
 FEWEST_SEEDS = 5
+REWARDS = ("held_out_reward_before", "held_out_reward_after", "held_out_exact_after")
 
 
 def folder_of(out: Path, config: TrainConfig) -> Path:
@@ -55,7 +58,8 @@ def share_start(cells: Sequence[tuple[Path, TrainConfig]]) -> None:
     """Give every run the same policy to start from; a cold start is made once, not once a run."""
     (first, config), *others = cells
     if not (first / INIT).exists():
-        trainer_of(first, config, cold_start_bar)
+        with only_one(first):
+            trainer_of(first, config, cold_start_bar)
     for folder, _ in others:
         if not (folder / INIT).exists():
             write_atomically(folder / INIT, (first / INIT).read_bytes())
@@ -69,12 +73,34 @@ def finished_run(folder: Path, config: TrainConfig) -> dict[str, Any]:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """summary.json with the run's mean clip fractions and drift added."""
-    summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    records = read_lines(folder / METRICS)
+    """summary.json with the run's mean clip fractions and drift added.
+
+    Raises:
+        RunFolderError: if it is damaged, or the metrics are not those of all its updates.
+    """
+    summary = read_summary(folder / SUMMARY)
+    records = read_numbered(folder / METRICS, METRICS_NEED, summary["updates"])
     for name in ("clip_fraction_seq", "drift_per_update", "drift_per_rollout"):
-        values = [record[name] for record in records if name in record]
+        values = [value for record in records if (value := record.get(name)) is not None]
         summary[name] = float(np.mean(values)) if values else float("nan")
+    return summary
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The content of a summary.json; RunFolderError if it is none."""
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        summary = None
+    if (
+        not isinstance(summary, dict)
+        or not isinstance(summary.get("objective"), str)
+        or not all(type(summary.get(name)) is int for name in ("seed", "updates"))
+        or not all(isinstance(summary.get(name), int | float) for name in REWARDS)
+    ):
+        raise RunFolderError(
+            f"{path} is damaged; delete it, and the same command makes it again."
+        ) from None
     return summary
 
 
@@ -86,19 +112,25 @@ def run_all(
     Args:
         out: each run gets a folder in here.
         configs: the runs, which differ in objective and seed alone.
-        jobs: processes at once; None takes one per core.
+        jobs: most processes at once; None takes one per core.
         overwrite: start all runs anew.
 
     Raises:
-        RunFolderError: if a run's folder holds a run with other settings.
+        RunFolderError: if a run's folder holds a run with other settings, or another process
+            trains in ``out``.
     """
     cells = [(folder_of(out, config), config) for config in configs]
-    for folder, config in cells:
-        claim_folder(folder, config, overwrite=overwrite)
-    share_start(cells)
-    parallel = Parallel(n_jobs=jobs or cpu_count(), return_as="generator")
-    done = parallel(delayed(finished_run)(folder, config) for folder, config in cells)
-    return list(tqdm(done, total=len(cells), desc="runs", unit="run"))
+    if not out.exists():
+        check_start(configs[0])
+    with only_one(out):
+        for folder, config in cells:
+            claim_folder(folder, config, overwrite=overwrite)
+        share_start(cells)
+        unfinished = sum(not (folder / SUMMARY).exists() for folder, _ in cells)
+        processes = min(jobs or cpu_count(), max(unfinished, 1))
+        parallel = Parallel(n_jobs=processes, return_as="generator")
+        done = parallel(delayed(finished_run)(folder, config) for folder, config in cells)
+        return list(tqdm(done, total=len(cells), desc="runs", unit="run"))
 
 
 def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
@@ -114,7 +146,7 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"{s['objective']:<16} {s['seed']:>4} {s['held_out_reward_before']:>7.3f} "
             f"{s['held_out_reward_after']:>7.3f} {gain:>+7.3f} {s['held_out_exact_after']:>7.1%} "
-            f"{s['clip_fraction_seq']:>8.4f} {drift_in_words(s['drift_per_update']):>13}"
+            f"{in_words(s['clip_fraction_seq'], '.4f'):>8} {drift_in_words(s):>13}"
         )
     before = summaries[0]["held_out_reward_before"]
     lines += ["", f"All runs start from one policy, of held-out reward {before:.3f}."]
@@ -132,9 +164,16 @@ def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def drift_in_words(drift: float) -> str:
-    """A dense model has no experts that could change."""
-    return "no experts" if math.isnan(drift) else f"{drift:.2%}"
+def in_words(value: float, digits: str) -> str:
+    """``value`` with its digits, or a dash where nothing was measured."""
+    return "-" if math.isnan(value) else f"{value:{digits}}"
+
+
+def drift_in_words(summary: Mapping[str, Any]) -> str:
+    """The drift per update; a dense model has no experts that could change."""
+    drift = summary["drift_per_update"]
+    measured = not math.isnan(summary["clip_fraction_seq"])
+    return "no experts" if measured and math.isnan(drift) else in_words(drift, ".2%")
 
 
 def verdict(differences: Sequence[float]) -> str:

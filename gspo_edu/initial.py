@@ -84,6 +84,25 @@ def initial_policy(
     return cold_started_policy(config, task, wanted, watch)
 
 
+def policy_of_run(path: Path, config: TrainConfig) -> tuple[TinyMoE, Task, Card]:
+    """The policy that a run started from, as its folder keeps it, unless the config contradicts it.
+
+    Raises:
+        CheckpointError: if the file is damaged or was made for a run with other settings.
+    """
+    task = make_task(config.task, config.task_size)
+    shape = given_shape(config)
+    if config.init in ("auto", "cold"):
+        shape = vars(ModelConfig(VOCAB_SIZE, **shape))
+    model, started_on, card = policy_from_file(path, config, task, shape)
+    if config.init in ("auto", "cold") and card.task_size != task_size(task):
+        raise CheckpointError(
+            f"{path} was started on task size {card.task_size}, but the config's is "
+            f"{task_size(task)}."
+        )
+    return model, started_on, card
+
+
 def policy_from_file(
     path: Path, config: TrainConfig, task: Task, shape: dict[str, Any]
 ) -> tuple[TinyMoE, Task, Card]:

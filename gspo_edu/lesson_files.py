@@ -14,9 +14,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,9 @@ def copy_lessons(folder: str | Path) -> CopyReport:
     """Copy every lesson into `folder`, without outputs; leave alone what the learner changed.
 
     Raises:
-        ValueError: `folder` is the course's own folder of lessons.
-        OSError: `folder` cannot be written; no half-written file stays behind.
+        ValueError: `folder` is empty or the course's own folder of lessons.
+        OSError: `folder` cannot be written, or a lesson of the course cannot be read; no
+            half-written file stays behind.
     """
     folder = _checked(folder)
     record = _read_record(folder)
@@ -83,25 +83,27 @@ def copy_lessons(folder: str | Path) -> CopyReport:
     for name, source in lesson_sources().items():
         copy = _without_outputs(source)
         content = _fingerprint(copy)
-        target = folder / name
+        target, beside = folder / name, _existing_beside(folder, name)
+        mine = target.exists() and not _is_as_delivered(target, name, record)
+        # Without the record, or after the learner took a newer version over, a text may be there.
+        texts = [name, *beside] if mine else [name]
         if not target.exists():
             report.made.append(name)
-        elif _fingerprint_of_file(target) == content or record["versions"].get(name) == content:
+        elif record["versions"].get(name) == content or any(
+            _has_text(folder / known, content) for known in texts
+        ):
             report.kept.append(name)
-            if _fingerprint_of_file(target) == content:
-                record["copies"][name] = record["versions"][name] = content
+            record["versions"][name] = content
+            for known in texts:
+                if _fingerprint_of_file(folder / known) == content:
+                    record["copies"][known] = content
             continue
-        elif _is_as_delivered(target, name, record):
+        elif not mine:
             report.refreshed.append(name)
         else:
-            name_beside = next(
-                beside
-                for beside in _names_beside(name)
-                if not (folder / beside).exists()
-                or _is_as_delivered(folder / beside, beside, record)
-            )
-            target = folder / name_beside
-            report.beside.append(name_beside)
+            untouched = (n for n in beside if _is_as_delivered(folder / n, n, record))
+            target = folder / next(untouched, _new_name(name, len(beside)))
+            report.beside.append(target.relative_to(folder).as_posix())
         _write(target, copy)
         record["versions"][name] = content
         record["copies"][target.relative_to(folder).as_posix()] = content
@@ -117,7 +119,8 @@ def reset_lesson(lesson: str, folder: str | Path) -> tuple[Path, Path | None]:
 
     Raises:
         ValueError: `lesson` fits no lesson, or several; the message lists them.
-        OSError: `folder` cannot be written; the learner's copy is then still there.
+        OSError: `folder` cannot be written, or the course's lesson cannot be read; the learner's
+            copy is then still there.
     """
     folder = _checked(folder)
     name = find_lesson(lesson, folder)
@@ -141,7 +144,7 @@ def find_lesson(lesson: str, folder: Path) -> str:
     asked = lesson.replace("\\", "/").removesuffix(".ipynb")
     for start in (f"{folder.as_posix()}/", f"{folder.name}/", "./", "lessons/"):
         asked = asked.removeprefix(start)
-    if asked.isdigit():
+    if asked.isdecimal():
         asked = f"{int(asked):02d}_"
     exact = [name for name in names if name.removesuffix(".ipynb") == asked]
     fits = exact or [name for name in names if asked and name.startswith(asked)]
@@ -190,6 +193,8 @@ def reset_sentence(fresh: Path, backup: Path | None) -> str:
 
 
 def _checked(folder: str | Path) -> Path:
+    if not str(folder).strip():
+        raise ValueError("the folder's name is empty; give a folder for the lessons")
     folder = Path(folder)
     for source in {path.parent.resolve() for path in lesson_sources().values()}:
         if source in (folder.resolve(), *folder.resolve().parents):
@@ -200,7 +205,16 @@ def _checked(folder: str | Path) -> Path:
 
 
 def _without_outputs(source: Path) -> dict[str, Any]:
-    notebook: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+    """The notebook without outputs; OSError if it is none."""
+    try:
+        return _stripped(json.loads(source.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OSError(
+            f"{source} is damaged (no notebook); get the course again or restore that file"
+        ) from None
+
+
+def _stripped(notebook: dict[str, Any]) -> dict[str, Any]:
     # With the pairing left in, JupyterLab would write a text twin beside the learner's copy.
     for key in ("widgets", "jupytext"):
         notebook.get("metadata", {}).pop(key, None)
@@ -232,14 +246,27 @@ def _fingerprint_of_file(path: Path) -> str:
         return "no notebook"
 
 
+def _has_text(path: Path, content: str) -> bool:
+    """Whether the notebook's cells are those of the fingerprint `content`, outputs left out."""
+    try:
+        return _fingerprint(_without_outputs(path)) == content
+    except (OSError, KeyError, TypeError):
+        return False
+
+
 def _is_as_delivered(path: Path, name: str, record: dict[str, dict[str, str]]) -> bool:
     return _fingerprint_of_file(path) == record["copies"].get(name)
 
 
-def _names_beside(name: str) -> Iterator[str]:
+def _existing_beside(folder: Path, name: str) -> list[str]:
+    """The names of the newer versions that lie beside a copy: `NAME.new.ipynb`, `NAME.new-2…`."""
+    names = (_new_name(name, n) for n in count())
+    return list(takewhile(lambda beside: (folder / beside).exists(), names))
+
+
+def _new_name(name: str, already: int) -> str:
     stem = name.removesuffix(".ipynb")
-    yield f"{stem}.new.ipynb"
-    yield from (f"{stem}.new-{n}.ipynb" for n in count(2))
+    return f"{stem}.new-{already + 1}.ipynb" if already else f"{stem}.new.ipynb"
 
 
 def _read_record(folder: Path) -> dict[str, dict[str, str]]:

@@ -6,7 +6,7 @@ import pytest
 from gspo_edu import compare
 from gspo_edu.compare import comparison_table, folder_of, mean_with_interval, run_all, summary_of
 from gspo_edu.intervals import mean_interval, student_t_quantile
-from gspo_edu.runs import RunFolderError, prepare_folder, run
+from gspo_edu.runs import RunFolderError, prepare_folder, read_lines, run
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_runs_with_other_settings_are_not_mixed_in(tmp_path, cells, quick):
 
 def test_summaries_hold_the_means_of_the_metrics(tmp_path, cells):
     (summary,) = run_all(tmp_path, cells[2:3], jobs=1, overwrite=False)
-    records = compare.read_lines(folder_of(tmp_path, cells[2]) / "metrics.jsonl")
+    records = read_lines(folder_of(tmp_path, cells[2]) / "metrics.jsonl")
     for name in ("clip_fraction_seq", "drift_per_update", "drift_per_rollout"):
         assert summary[name] == pytest.approx(np.mean([record[name] for record in records]))
     assert summary == summary_of(folder_of(tmp_path, cells[2]))

@@ -264,7 +264,7 @@ def test_existing_runs_are_refused_unless_overwritten(whole, quick):
         prepare_folder(whole, quick(seed=5), overwrite=False)
     assert metrics_of(whole) == before
     prepare_folder(whole, quick(seed=5), overwrite=True)
-    assert {path.name for path in whole.iterdir()} == {"config.json"}
+    assert {path.name for path in whole.iterdir()} == {"config.json", "run.lock"}
     run(whole, quick(seed=5))
     assert metrics_of(whole) != before
 
@@ -325,7 +325,7 @@ def test_a_checkpoint_of_another_model_is_refused(whole):
 def test_metrics_that_are_shorter_than_the_checkpoint_are_refused(whole):
     lines = metrics_of(whole).splitlines(keepends=True)
     (whole / "metrics.jsonl").write_bytes(b"".join(lines[:3]))
-    with pytest.raises(RunFolderError, match=r"holds 3 updates, but the checkpoint has made 6"):
+    with pytest.raises(RunFolderError, match=r"holds 3 updates, but the run has made 6"):
         run(whole, read_config(whole))
 
 

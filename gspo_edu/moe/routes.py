@@ -40,7 +40,7 @@ class RouteTrace:
         """Memory that the trace takes, in bytes."""
         return self.prompt.nbytes + self.answer.nbytes
 
-    def check(self, config: ModelConfig, mask: Tensor) -> RouteTrace:
+    def check(self, config: ModelConfig, mask: Tensor, prompts: Tensor | None = None) -> RouteTrace:
         """Make sure that this trace can be replayed by a model of ``config`` on these answers.
 
         A trace may lack the last position of every row, as engines that never run the last sampled
@@ -50,6 +50,8 @@ class RouteTrace:
         Args:
             config: the model that will replay.
             mask: (B, T), 1 on response tokens.
+            prompts: (P, T_prompt) token ids; without them, how many prompts the trace covers and
+                how far is not checked.
 
         Raises:
             ValueError: naming what does not fit, and layer and position where it lies.
@@ -79,7 +81,7 @@ class RouteTrace:
             )
         inside = mask.bool()
         answer = answer.where(inside[..., None, None], -1)
-        self.check_experts("prompt", self.prompt, config.num_experts)
+        self.check_prompt(config, prompts)
         self.check_experts("answer", answer, config.num_experts)
         not_last = inside & (inside.flip(1).cumsum(dim=1).flip(1) > 1)
         holes = (answer < 0).any(dim=-1) & not_last[..., None]
@@ -91,8 +93,30 @@ class RouteTrace:
             )
         return replace(self, answer=answer)
 
+    def check_prompt(self, config: ModelConfig, prompts: Tensor | None) -> None:
+        """Raise ValueError unless the prompts' part has its shape and names all experts."""
+        shape, wanted = tuple(self.prompt.shape), (len(self.layers), config.top_k)
+        covers = None if prompts is None else (len(prompts), prompts.shape[1] - 1)
+        if len(shape) != 4 or shape[2:] != wanted or covers not in (None, shape[:2]):
+            rows, width = covers or ("prompts", "positions")
+            raise ValueError(
+                f"prompt routes have shape {shape}; expected ({rows}, {width}, {wanted[0]}, "
+                f"{wanted[1]}): prompts, positions without the last, layers, experts."
+            )
+        self.check_experts("prompt", self.prompt, config.num_experts)
+        holes = (self.prompt < 0).any(dim=-1)
+        if holes.any():
+            row, position, layer = holes.nonzero()[0].tolist()
+            raise ValueError(
+                f"routes name no expert at prompt {row}, position {position}, layer "
+                f"{self.layers[layer]}; only an answer's last token may lack its experts."
+            )
+
     def check_experts(self, what: str, routes: Tensor, num_experts: int) -> None:
         """Raise ValueError if ``routes`` (rows, T, N, K) name an unknown expert, or one twice."""
+        kind = routes.dtype
+        if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+            raise ValueError(f"routes of the {what}s are of {kind}; expected integers.")
         ordered = routes.sort(dim=-1).values
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
         partly = (ordered[..., 0] < 0) & (ordered[..., -1] >= 0)
