@@ -26,14 +26,15 @@ def group_advantages(
     Dr. GRPO (arXiv 2503.20783) normalize=False.
 
     Args:
-        rewards: (B,) finite numbers; the arithmetic is in float32 or better.
+        rewards: (B,) finite numbers; the arithmetic is in float64.
         group_ids: (B,) integers; equal ids mark answers to one prompt.
         normalize: divide by the group's standard deviation.
         ddof: 0 divides the squared deviations by n, 1 by n - 1.
         eps: added to the standard deviation, 0 or more.
 
     Returns:
-        (B,) float; exactly 0 for a group whose rewards are all equal.
+        (B,) float32, or float64 for rewards in float64; exactly 0 for a group whose rewards are all
+        equal.
 
     Raises:
         ValueError: if shapes differ, a reward is missing or not finite, a group has one answer, or
@@ -43,9 +44,9 @@ def group_advantages(
         raise ValueError(f"ddof is {ddof} and eps is {eps}; expected ddof 0 or 1 and eps >= 0.")
     if not isinstance(rewards, Tensor):
         rewards = [math.nan if reward is None else reward for reward in rewards]
-    reward = torch.as_tensor(rewards)
-    reward = reward if reward.is_floating_point() else reward.to(torch.get_default_dtype())
-    reward = at_least_float32(reward)
+    given = torch.as_tensor(rewards)
+    given = given if given.is_floating_point() else given.to(torch.get_default_dtype())
+    reward = torch.as_tensor(rewards, dtype=torch.float64)
     ids = torch.as_tensor(group_ids, device=reward.device)
     if reward.dim() != 1 or ids.shape != reward.shape:
         raise ValueError(
@@ -67,11 +68,14 @@ def group_advantages(
     low = torch.full_like(mean, torch.inf).scatter_reduce(0, group, reward, "amin")
     high = torch.full_like(mean, -torch.inf).scatter_reduce(0, group, reward, "amax")
     centred = centred.where((low < high)[group], 0.0)
-    if not normalize:
-        return centred
-    variance = torch.zeros_like(mean).index_add(0, group, centred**2) / (size - ddof)
-    std = (variance.sqrt() + eps)[group]
-    return torch.where(centred == 0, 0.0, centred / std.where(std > 0, 1.0))
+    if normalize:
+        # Squares of very small or large deviations would leave the number format.
+        unit = (high - low).where(low < high, 1.0)
+        squares = (centred / unit[group]) ** 2
+        variance = torch.zeros_like(mean).index_add(0, group, squares) / (size - ddof)
+        std = unit * variance.sqrt() + eps
+        centred = centred / std.where(low < high, 1.0)[group]
+    return centred.to(at_least_float32(given).dtype)
 
 
 def leave_one_out(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from gspo_edu.ratios import checked_mask
+
 if TYPE_CHECKING:
     from gspo_edu.moe.routes import RouteTrace
 
@@ -26,13 +28,14 @@ class Rollout:
         mask: (B, T) bool, true on response tokens (padding and environment tokens are false).
         logp_old: (B, T) float32 log-probs under the policy that sampled, at the sampling
             temperature; 0 where ``mask`` is false.
-        rewards: (B,) float32.
+        rewards: (B,) float32; ``advantages.check_rewards`` refuses what is not finite.
         group: (B,) int64, row of ``prompts`` that each answer belongs to.
         finished: (B,) bool, false for answers that the length limit cut off.
         routes: the experts that the policy chose while sampling; None for dense models.
 
     Raises:
-        ValueError: if the shapes do not fit each other.
+        ValueError: if the shapes do not fit each other, the mask holds anything but 0 and 1, or
+            ``group`` is not int64 or names a prompt that is not there.
     """
 
     prompts: Tensor
@@ -60,6 +63,9 @@ class Rollout:
                     f"Rollout.{name} has shape {given}; expected {shape}, "
                     f"because tokens has shape {(rows, width)}."
                 )
+        checked_mask(self.mask)
+        if self.group.dtype != torch.int64:
+            raise ValueError(f"Rollout.group is {self.group.dtype}; expected torch.int64.")
         known = (self.group >= 0) & (self.group < len(self.prompts))
         if not known.all():
             raise ValueError(

@@ -64,8 +64,20 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def effective_sample_size(ratio: Tensor) -> Tensor:
-    """(sum w)^2 / sum w^2 of importance ratios (B,), 0-dim, from 1 to B (Kong 1992)."""
+    """(sum w)^2 / sum w^2 of importance ratios (B,), 0-dim, from 1 to B (Kong 1992).
+
+    ``effective_sample_fraction`` serves ratios whose squares leave the number format.
+    """
     return ratio.sum() ** 2 / (ratio**2).sum().clamp(min=torch.finfo(ratio.dtype).tiny)
+
+
+def effective_sample_fraction(log_ratio: Tensor) -> Tensor:
+    """Effective sample size over B, from log importance ratios (B,); 0-dim, from 1/B to 1.
+
+    The largest ratio is divided out first: that changes nothing but keeps exp() in range.
+    """
+    relative = (log_ratio - log_ratio.max()).exp()
+    return effective_sample_size(relative) / len(relative)
 
 
 def signalless_group_fraction(rewards: Tensor, group_ids: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ text and works without JavaScript. The reader types into the cell; whoever types
 and sees the outcomes all the same.
 
 Predictions are kept in ``.predictions.json`` in the working directory, which is the notebook's
-folder, or in the file that the environment variable ``GSPO_EDU_PREDICTIONS`` names. Nothing is
-written before a prediction was typed.
+folder, or in the file that the environment variable ``GSPO_EDU_PREDICTIONS`` names; in memory if
+that file cannot be written. Nothing is written before a prediction was typed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9}
 # The options of each question that this notebook has asked; None where a number is asked.
 _asked: dict[str, Mapping[str, str] | None] = {}
 _outcomes: dict[str, Guess] = {}
+# Guesses that the file could not take.
+_unsaved: dict[str, Guess] = {}
 
 
 def predict(
@@ -63,8 +66,11 @@ def predict(
         say(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
         return
     checked = _letter(guess, choices) if choices else number(guess)
-    _keep(name, checked)
-    print(f"Your prediction: {_shown(checked)}. Kept.")
+    problem = _keep(name, checked)
+    where = " in this session only" if problem else ""
+    print(f"Your prediction: {_shown(checked)}. Kept{where}.")
+    if problem:
+        say(f"  {problem}")
 
 
 def reconcile(
@@ -97,7 +103,7 @@ def reconcile(
             f"except {outcome!r}: {sorted(wrong)}, and none that is right."
         )
     _outcomes[name] = outcome
-    guess = _kept().get(name)
+    guess = _guess(name)
     found = found[:1].upper() + found[1:]
     if guess is None:
         answer = f"The answer is {outcome}. " if choices else ""
@@ -144,7 +150,7 @@ def summary_figure(lesson: str) -> tuple[Figure, str]:
     outcomes = {n: o for n, o in _outcomes.items() if n.split()[0] == lesson}
     if not outcomes:
         raise ValueError(f"lesson is {lesson!r}; expected one whose cells ran in this notebook.")
-    guesses = {n: g for n, g in _kept().items() if n in outcomes}
+    guesses = {n: g for n in outcomes if (g := _guess(n)) is not None}
     hits = sum(is_hit(guess, outcomes[n]) for n, guess in guesses.items())
     figure, (ax,) = new_figure(width=7, height=0.7 + 0.35 * len(outcomes))
     for row, (name, outcome) in enumerate(outcomes.items()):
@@ -201,22 +207,45 @@ def predictions_file() -> Path:
     return Path(os.environ.get("GSPO_EDU_PREDICTIONS") or FILE_NAME)
 
 
+def _guess(name: str) -> Guess | None:
+    """The kept guess, unless it does not fit the question as it is asked now."""
+    guess, choices = _kept().get(name), _asked[name]
+    fits = guess in choices if choices else not isinstance(guess, str)
+    return guess if fits else None
+
+
 def _kept() -> dict[str, Guess]:
     try:
-        return dict(json.loads(predictions_file().read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+        stored = json.loads(predictions_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        stored = {}
+    found = stored.items() if isinstance(stored, dict) else ()
+    return {name: guess for name, guess in found if _is_guess(guess)} | _unsaved
 
 
-def _keep(name: str, guess: Guess) -> None:
+def _is_guess(stored: Any) -> bool:
+    """Whether a hand-edited or spoilt file holds a guess there."""
+    if isinstance(stored, int | float) and not isinstance(stored, bool):
+        return abs(stored) <= sys.float_info.max
+    return isinstance(stored, str)
+
+
+def _keep(name: str, guess: Guess) -> str:
+    """Write the guess to the file; if that fails keep it in memory and return what happened."""
     target = predictions_file()
-    kept = {**_kept(), name: guess}
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    text = json.dumps({**_kept(), name: guess}, indent=1) + "\n"
     try:
-        unfinished.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        try:
+            unfinished.write_text(text, "utf-8")
+            os.replace(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        _unsaved[name] = guess
+        return f"The file {target} cannot be written: {error.strerror}."
+    _unsaved.clear()
+    return ""
 
 
 def _letter(guess: Any, choices: Mapping[str, str]) -> str:
@@ -232,6 +261,8 @@ def number(given: Any) -> float:
         value = float(given)
     except (TypeError, ValueError):
         value = math.nan
+    except OverflowError:
+        raise ValueError("the answer is beyond 1e308; expected a number such as 0.25.") from None
     if not math.isfinite(value):
         raise ValueError(f"the answer is {given!r}; expected a number such as 0.25.")
     return value

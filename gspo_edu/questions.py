@@ -19,7 +19,8 @@ def check_answer(
     """Print whether a computed answer is right or nearly so and, if it is a known mistake, which.
 
     Args:
-        answer: the reader's number or numbers, right to four digits; None if not answered yet.
+        answer: the reader's number or numbers, right to four digits, in a list, an array or a
+            tensor of any shape; None if not answered yet.
         right: the number or numbers.
         mistakes: (what a mistake leads to, which mistake that is).
 
@@ -36,7 +37,7 @@ def check_answer(
         print("Not filled in yet. Put your answer in place of None and run the cell again.")
         return
     given = _numbers("the answer", answer)
-    if given.shape != wanted.shape:
+    if given.size != wanted.size:
         print(f"Expected {_count(wanted)}, found {_count(given)}.")
         return
     if _agree(given, wanted, DIGITS):
@@ -56,7 +57,9 @@ def check_answer(
 
 def _numbers(name: str, value: Any) -> NDArray[np.float64]:
     try:
-        numbers = np.asarray(value, dtype=np.float64)
+        numbers = np.ravel(np.asarray(_plain(value), dtype=np.float64))
+    except OverflowError:
+        raise ValueError(f"{name} is beyond 1e308; expected numbers such as 0.25.") from None
     except (TypeError, ValueError):
         raise ValueError(f"{name} is {value!r}; expected numbers such as 0.25.") from None
     if not np.isfinite(numbers).all():
@@ -64,15 +67,20 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
     return numbers
 
 
+def _plain(value: Any) -> Any:
+    """Tensors, also those that NumPy refuses (with gradient, in bfloat16), as numbers."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _agree(a: NDArray[np.float64], b: NDArray[np.float64], digits: float) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, rtol=digits, atol=1e-9))
+    return a.size == b.size and bool(np.allclose(a, b, rtol=digits, atol=1e-9))
 
 
 def _count(numbers: NDArray[np.float64]) -> str:
-    if numbers.ndim == 0:
-        return "one number"
-    return f"{numbers.size} number{'s' if numbers.size != 1 else ''}"
+    return "one number" if numbers.size == 1 else f"{numbers.size} numbers"
 
 
 def _shown(numbers: NDArray[np.float64]) -> str:
-    return ", ".join(f"{number:.6g}" for number in numbers.ravel())
+    return ", ".join(f"{number:.6g}" for number in numbers)

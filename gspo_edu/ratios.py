@@ -2,8 +2,10 @@
 
 Every function takes ``(logp, logp_old, mask)``, each (B, T): log-probs of the sampled tokens under
 the policy being trained and under the policy that sampled them, and a mask that is 1 on response
-tokens. Log-probs are subtracted in float32 or better, before anything is rounded: in bfloat16 the
-whole range of GSPO, [1 - 3e-4, 1 + 4e-4], would round to 1.
+tokens. The gradient flows through ``logp`` alone; ``logp_old`` is detached.
+
+Log-probs are subtracted in float32 or better, before anything is rounded: in bfloat16 the whole
+range of GSPO, [1 - 3e-4, 1 + 4e-4], would round to 1.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def token_log_ratio(logp: Tensor, logp_old: Tensor, mask: Tensor) -> Tensor:
     inside = checked_mask(mask, logp=logp, logp_old=logp_old)
     # Selecting before subtracting keeps NaN in padding out of the value and of the gradient.
     new = at_least_float32(logp).where(inside, 0.0)
-    old = at_least_float32(logp_old).where(inside, 0.0)
+    old = at_least_float32(logp_old).detach().where(inside, 0.0)
     return new - old
 
 

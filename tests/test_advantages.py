@@ -173,6 +173,32 @@ def test_unknown_keyword():
         group_advantages([1.0, 0.0], [0, 0], normalise=False)
 
 
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize(
+    "dtype_and_scale",
+    [
+        *((torch.float32, scale) for scale in (1e-38, 1e-30, 1.0, 1e30, 1.5e38)),
+        *((torch.float64, scale) for scale in (1e-300, 1e-160, 1.0, 1e160, 1e300)),
+        *((None, scale) for scale in (1e-300, 1e-46, 1e39, 1e300)),
+    ],
+)
+def test_tiny_and_huge_rewards_are_normalised(dtype_and_scale, ddof):
+    """Squares of the deviations leave the number format; None: rewards in a list."""
+    dtype, scale = dtype_and_scale
+    rewards = [scale, -scale, 2 * scale]
+    rewards = rewards if dtype is None else torch.tensor(rewards, dtype=dtype)
+    wanted = group_advantages([1.0, -1.0, 2.0], [0, 0, 0], ddof=ddof)
+    got = group_advantages(rewards, [0, 0, 0], ddof=ddof)
+    assert got.dtype == (dtype or torch.float32)
+    torch.testing.assert_close(got.float(), wanted)
+
+
+def test_rewards_that_differ_in_the_last_digit_are_normalised():
+    """Only equal rewards are a flat group: one step of float32 beside 1 is a difference."""
+    rewards = torch.tensor([1.0, 1.0 + 2**-23])
+    torch.testing.assert_close(group_advantages(rewards, [0, 0]), torch.tensor([-1.0, 1.0]))
+
+
 def test_whole_number_and_low_precision_rewards():
     """Integers, booleans and bfloat16 are computed in float32."""
     wanted = group_advantages([1.0, 0.0, 0.0], [0, 0, 0])

@@ -1,12 +1,15 @@
 """The rollout record and its mini-batches."""
 
 import dataclasses
+import math
+import re
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gspo_edu.advantages import check_rewards
 from gspo_edu.batch import Rollout, mini_batch_rows
 
 few = settings(derandomize=True, max_examples=40, deadline=None)
@@ -116,3 +119,31 @@ def test_impossible_number_of_mini_batches(count):
     """More mini-batches than answers, or none, is an error that names both numbers."""
     with pytest.raises(ValueError, match=f"mini_batches is {count}; expected 1 to 6"):
         list(mini_batch_rows(small_rollout().group, count, seeded()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint8])
+def test_group_of_another_dtype_is_refused(dtype):
+    """A float is no row number, and a boolean or byte index would select instead of count."""
+    group = torch.tensor([0, 0, 1, 1, 0, 1])
+    with pytest.raises(ValueError, match=rf"Rollout\.group is {dtype}; expected torch\.int64"):
+        dataclasses.replace(small_rollout(), group=group.to(dtype))
+
+
+@pytest.mark.parametrize("odd", [0.5, -1e9, 2.0])
+def test_mask_of_other_numbers_is_refused(odd):
+    """A mask is 0 or 1, here as in the objectives."""
+    rollout = small_rollout()
+    mask = rollout.mask.float()
+    mask[0, 0] = odd
+    with pytest.raises(ValueError, match=re.escape(f"mask holds {odd:g}; expected 1")):
+        dataclasses.replace(rollout, mask=mask)
+
+
+def test_reward_that_is_no_number_is_left_to_the_check_of_rewards():
+    """The record holds what the verifier said; ``check_rewards`` names prompt and answer."""
+    rollout = small_rollout()
+    rewards = rollout.rewards.clone()
+    rewards[3] = math.nan
+    broken = dataclasses.replace(rollout, rewards=rewards)
+    with pytest.raises(ValueError, match=r"prompt 1, answer 1 \(row 3\) is nan"):
+        check_rewards(broken.rewards, broken.group)

@@ -9,6 +9,7 @@ import torch
 from gspo_edu.metrics import (
     answer_weighted_mean,
     clip_metrics,
+    effective_sample_fraction,
     effective_sample_size,
     entropy,
     k1,
@@ -117,6 +118,18 @@ def test_entropy_of_known_distributions():
 def test_effective_sample_size(ratios, wanted):
     """B for equal ratios, 1 when one answer carries everything."""
     assert float(effective_sample_size(torch.tensor(ratios))) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("offset", [0.0, 80.0, -80.0, 1e4, -1e4])
+def test_effective_sample_fraction_of_extreme_log_ratios(offset):
+    """A factor common to all ratios changes nothing, even where exp() of it has no float."""
+    for ratios in ([1.0, 1.0, 1.0, 1.0], [3.0, 1.0], [2.0]):
+        ratio = torch.tensor(ratios)
+        wanted = float(effective_sample_size(ratio)) / len(ratios)
+        got = effective_sample_fraction(ratio.double().log() + offset)
+        assert float(got) == pytest.approx(wanted)
+    far = torch.tensor([0.0, -200.0, 200.0, 0.0])
+    assert float(effective_sample_fraction(far)) == 0.25
 
 
 def test_groups_without_signal():

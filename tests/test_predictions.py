@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GSPO_EDU_PREDICTIONS", raising=False)
     monkeypatch.setattr(predictions, "_asked", {})
     monkeypatch.setattr(predictions, "_outcomes", {})
+    monkeypatch.setattr(predictions, "_unsaved", {})
     return tmp_path / predictions.FILE_NAME
 
 
@@ -60,6 +62,11 @@ def test_an_unknown_letter_is_an_error() -> None:
 def test_a_number_must_be_a_number(bad: object) -> None:
     with pytest.raises(ValueError, match="expected a number"):
         predict("02 loss", "?", None, bad)
+
+
+def test_a_number_beyond_the_number_format_is_named_briefly() -> None:
+    with pytest.raises(ValueError, match=r"^the answer is beyond 1e308; expected a number"):
+        predict("02 loss", "?", None, 10**5000)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +147,7 @@ def test_the_environment_can_name_the_file(monkeypatch: pytest.MonkeyPatch, file
     assert not file.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{", "\0"])
+@pytest.mark.parametrize("content", ["", "[1]", '[["02 corners", "a"]]', "null", "{", "\0"])
 def test_a_spoilt_file_is_as_good_as_none(
     content: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,3 +203,86 @@ def test_a_row_with_letters_has_no_number_line() -> None:
 def test_a_summary_of_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match="lesson is '02'"):
         summary_figure("02")
+
+
+@pytest.mark.parametrize("stored", [None, ["a"], {"a": 1}, True, 0.5, "z", 10**400, float("nan")])
+def test_what_is_no_guess_is_dropped_and_the_others_stay(
+    stored: object, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps({"02 corners": stored, "02 dead": "a"}), encoding="utf-8")
+    asked(None)
+    assert "No prediction yet, and that is fine." in capsys.readouterr().out
+    assert "0 of" not in summary_figure("02")[1]
+    asked("b")
+    assert json.loads(file.read_text(encoding="utf-8")) == {"02 corners": "b", "02 dead": "a"}
+
+
+@pytest.mark.parametrize("stored", [None, [1], "a", False, 10**400, float("inf")])
+def test_what_is_no_number_is_no_guess_where_a_number_is_asked(
+    stored: object, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps({"02 loss": stored}), encoding="utf-8")
+    predict("02 loss", "?")
+    reconcile("02 loss", 0.5, "It is 0.5.")
+    assert "No prediction yet, and that is fine. It is 0.5." in capsys.readouterr().out
+    assert "No prediction yet" in summary_figure("02")[1]
+
+
+def no_folder(file: Path) -> Path:
+    return file.parent / "nowhere" / file.name
+
+
+def a_folder(file: Path) -> Path:
+    file.mkdir()
+    return file
+
+
+def under_a_file(file: Path) -> Path:
+    file.touch()
+    return file / file.name
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "reason"),
+    [
+        (no_folder, "No such file or directory"),
+        (a_folder, "Is a directory"),
+        (under_a_file, "Not a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_does_not_stop_the_lesson(
+    obstacle: Callable[[Path], Path],
+    reason: str,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = obstacle(file)
+    monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(target))
+    asked("a")
+    predict("02 other", "?", CHOICES, "b")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Your prediction: a. Kept in this session only. The file " in said
+    assert f"cannot be written: {reason}." in said
+    assert "You predicted a; the answer is b." in said
+    assert "0 of 1 came out as predicted" in summary_figure("02")[1]
+    assert not list(file.parent.rglob("*.tmp"))
+    # Once the file can be written, it gets the guesses that were kept in memory.
+    monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(file.with_name("sound.json")))
+    predict("02 third", "?", CHOICES, "b")
+    assert "Kept.\n" in capsys.readouterr().out
+    kept = {"02 corners": "a", "02 other": "b", "02 third": "b"}
+    assert json.loads(file.with_name("sound.json").read_text(encoding="utf-8")) == kept
+
+
+def test_no_permission_to_write_does_not_stop_the_lesson(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(predictions.os, "replace", refuse)
+    asked("b")
+    assert "Permission denied" in (said := capsys.readouterr().out)
+    assert "You predicted b, and so it is." in said
+    assert not list(file.parent.iterdir())

@@ -400,6 +400,11 @@ def test_settings_are_keywords():
     ("settings_given", "message"),
     [
         ({"beta": 0.1}, "beta is 0.1, so logp_ref"),
+        ({"beta": -0.1}, "beta is -0.1; expected the weight of the KL term, 0 or more"),
+        ({"beta": math.nan}, "beta is nan; expected"),
+        ({"beta": math.inf}, "beta is inf; expected"),
+        ({"denominator": math.nan}, "denominator is nan"),
+        ({"correction": {"kind": "tis", "cap": 0.0}}, "correction cap is 0.0; expected"),
         ({"denominator": -4}, "denominator is -4"),
         ({"denominator": 0.5}, "denominator is 0.5"),
         ({"correction": {"kind": "tis", "cap": 2.0}}, "'tis' needs logp_rollout"),
@@ -425,10 +430,18 @@ RANGED = [name for name in OBJECTIVES if name not in ("cispo", "gmpo", "sapo")]
         *((name, {"clip_low": -0.2}, "clip range") for name in RANGED),
         *((name, {"clip_high": -0.2}, "clip range") for name in RANGED),
         ("ppo_dual_clip", {"dual_clip": 1.2}, "dual_clip is 1.2; expected more than 1"),
+        ("ppo_dual_clip", {"dual_clip": math.nan}, "dual_clip is nan; expected more than 1"),
+        *((name, {"clip_low": math.nan}, "clip range") for name in RANGED),
         ("dr_grpo", {"max_len": 0}, "max_len is 0"),
+        ("dr_grpo", {"max_len": math.nan}, "max_len is nan"),
+        ("dr_grpo", {"max_len": math.inf}, "max_len is inf"),
         ("cispo", {"cap": 0.0}, "cap is 0.0"),
+        ("cispo", {"cap": math.nan}, "cap is nan; expected a positive"),
         ("gmpo", {"log_clip_low": -0.4}, "log_clip_low, log_clip_high are -0.4, 0.4"),
         ("gmpo", {"log_clip_high": -0.4}, "log_clip_low, log_clip_high are 0.4, -0.4"),
+        ("sapo", {"tau_pos": math.nan}, "tau_pos, tau_neg are nan, 1.05; expected positive"),
+        ("sapo", {"tau_neg": math.nan}, "tau_pos, tau_neg are 1.0, nan; expected positive"),
+        ("sapo", {"tau_neg": math.inf}, "tau_pos, tau_neg are 1.0, inf; expected positive"),
         ("sapo", {"tau_pos": 0.0}, "tau_pos, tau_neg are 0.0"),
         ("sapo", {"tau_neg": -1.0}, "tau_pos, tau_neg are 1.0, -1.0"),
     ],
@@ -457,3 +470,116 @@ def test_result_is_detached_except_for_the_loss(name):
     assert result.loss.dim() == 0
     assert not result.token_weight.requires_grad
     assert not any(value.requires_grad for value in result.metrics.values())
+
+
+@every_objective
+@few
+@given(batches(corrected=False))
+def test_only_logp_has_a_gradient(name, batch):
+    """With a graph on every input, the others get none and the gradient of logp is the same."""
+    batch = replace(batch, beta=0.3)
+    result, gradient = run(name, batch)
+    leaves = {
+        key: getattr(batch, key).clone().requires_grad_()
+        for key in ("logp", "logp_old", "advantages", "logp_ref", "logp_rollout")
+    }
+    other = OBJECTIVES[name](**{**REQUIRED.get(name, {}), **vars(batch), **leaves})
+    other.loss.backward()
+    close(other.loss, result.loss)
+    close(leaves.pop("logp").grad, gradient)
+    assert all(leaf.grad is None for leaf in leaves.values())
+
+
+@every_objective
+def test_one_tensor_as_new_and_old_log_probs(name):
+    """The first update of a rollout, with the graph left on: not a gradient of exactly 0."""
+    plain = inputs(logp=torch.full((2, 3), -1.0, requires_grad=True))
+    for old in (plain["logp"].detach(), plain["logp"]):
+        plain["logp"].grad = None
+        OBJECTIVES[name](**{**plain, "logp_old": old}, **REQUIRED.get(name, {})).loss.backward()
+        assert (plain["logp"].grad[0] < 0).all()
+        assert (plain["logp"].grad[1] > 0).all()
+
+
+# What is left of the gradient where exp() of every log-ratio overflows float32, {sign of A: ...}.
+FLOWS_WHEN_HUGE = {"cispo": {1, -1}, "sapo": set(), "ppo_dual_clip": set()}
+
+
+@every_objective
+@pytest.mark.parametrize("dtype_and_size", [(torch.float32, 89.0), (torch.float64, 710.0)])
+@pytest.mark.parametrize("level", ["token", "answer"])
+@pytest.mark.parametrize("sign", [1, 0, -1])
+def test_overflow_of_the_ratio_never_makes_nan(name, dtype_and_size, level, sign):
+    """Zero where the objective's gradient is zero, infinite where it grows with the ratio."""
+    dtype, size = dtype_and_size
+    advantages = torch.full((2, 3) if level == "token" else (2,), 3.0 * sign, dtype=dtype)
+    logp = torch.full((2, 3), size, dtype=dtype, requires_grad=True)
+    given = inputs(logp=logp, logp_old=torch.zeros(2, 3, dtype=dtype), advantages=advantages)
+    result = OBJECTIVES[name](**given, **REQUIRED.get(name, {}))
+    (gradient,) = torch.autograd.grad(result.loss, logp)
+    flows = sign in FLOWS_WHEN_HUGE.get(name, {-1})
+    assert not result.loss.isnan()
+    assert ((gradient * -sign > 0) if flows else (gradient == 0)).all()
+    assert ((result.token_weight * sign > 0) if flows else (result.token_weight == 0)).all()
+    assert bool(result.loss.isinf()) == (flows and name != "cispo")
+    if name not in ("cispo", "sapo"):
+        assert float(result.metrics["outside_fraction_seq"]) == 1
+
+
+@pytest.mark.parametrize("size", [1.0, 80.0, 88.0])
+def test_a_large_ratio_in_range_of_the_number_format_is_exact(size):
+    """A < 0: value and gradient grow with the ratio as far as float32 goes."""
+    logp = torch.full((1, 1), size, requires_grad=True)
+    zero, one = torch.zeros(1, 1), torch.ones(1, 1)
+    for name in ("ppo", "grpo", "dapo", "gspo", "gspo_token", "seq_unnormalised", "gmpo"):
+        loss = OBJECTIVES[name](logp, zero, -one, one).loss
+        (gradient,) = torch.autograd.grad(loss, logp)
+        assert float(loss.detach()) == pytest.approx(math.exp(size), rel=1e-5)
+        assert float(gradient) == pytest.approx(math.exp(size), rel=1e-5)
+
+
+@pytest.mark.parametrize("dual_clip", [3.0, 1e38, math.inf])
+def test_floor_of_any_height(dual_clip):
+    """Below the floor the gradient grows with the ratio, beyond it is exactly zero."""
+    below = min(math.log(dual_clip), 88.0) - 0.5
+    logp = torch.tensor([[below, 200.0]], requires_grad=True)
+    loss = OBJECTIVES["ppo_dual_clip"](
+        logp, torch.zeros(1, 2), -torch.ones(1), torch.ones(1, 2), dual_clip=dual_clip
+    ).loss
+    (gradient,) = torch.autograd.grad(loss, logp)
+    assert float(gradient[0, 0]) == pytest.approx(math.exp(below) / 2, rel=1e-5)
+    assert float(gradient[0, 1]) == (0 if dual_clip < math.inf else math.inf)
+
+
+@every_objective
+def test_kl_that_is_not_asked_for_never_makes_nan(name):
+    """beta = 0 with a reference so far off that k3 is infinite."""
+    given = inputs(logp=torch.full((2, 3), -1.0, requires_grad=True))
+    far = torch.full((2, 3), 200.0)
+    settings_given = REQUIRED.get(name, {})
+    plain = OBJECTIVES[name](**given, **settings_given)
+    result = OBJECTIVES[name](**given, **settings_given, logp_ref=far)
+    assert float(result.loss.detach()) == float(plain.loss.detach())
+    assert result.metrics["k3_token_mean"].isinf()
+    (gradient,) = torch.autograd.grad(result.loss, given["logp"])
+    assert gradient.isfinite().all()
+
+
+@every_objective
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+@pytest.mark.parametrize("level", ["token", "answer"])
+def test_batch_of_nothing(name, shape, level):
+    """No answers, or answers without positions: loss 0, and a backward pass that works."""
+    logp = torch.zeros(shape, requires_grad=True)
+    given = inputs(
+        logp=logp,
+        logp_old=torch.zeros(shape),
+        mask=torch.ones(shape),
+        advantages=torch.zeros(shape if level == "token" else shape[:1]),
+    )
+    settings_given = {**REQUIRED.get(name, {}), "beta": 0.1, "logp_ref": torch.zeros(shape)}
+    result = OBJECTIVES[name](**given, **settings_given)
+    result.loss.backward()
+    assert float(result.loss.detach()) == 0
+    assert logp.grad.shape == result.token_weight.shape == shape
+    assert all((value == 0).all() for key, value in result.metrics.items() if key[:3] != "geo")

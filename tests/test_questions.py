@@ -17,7 +17,13 @@ from gspo_edu.questions import check_answer
         ("0.5", "Right"),
         (-0.5, "the sign is that of the loss"),
         (0.7, "0.7 is not it.\n  Compute it again"),
+        ([0.5], "Right: 0.5."),
+        (torch.tensor([[0.5]]), "Right: 0.5."),
+        ([-0.5], "-0.5 is not it.\n  the sign is that of the loss"),
+        (torch.tensor(0.5, requires_grad=True), "Right: 0.5."),
+        (torch.tensor(0.5, dtype=torch.bfloat16), "Right: 0.5."),
         ([0.5, 0.5], "Expected one number, found 2 numbers."),
+        ([], "Expected one number, found 0 numbers."),
     ],
 )
 def test_one_number(answer: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +61,11 @@ def test_a_known_mistake_near_the_answer_is_named(capsys: pytest.CaptureFixture[
     [
         ([1.0, -1.0], "Right: 1, -1."),
         (torch.tensor([1.0, -1.0]), "Right"),
+        ([[1.0], [-1.0]], "Right: 1, -1."),
+        ([torch.tensor(1.0, requires_grad=True), torch.tensor(-1.0).bfloat16()], "Right: 1, -1."),
+        ([[0.5], [0.5]], "0.5, 0.5 is not it."),
         ([0.5, -0.5], "0.5, -0.5 is not it.\n  not divided by the std"),
-        ([1.0], "Expected 2 numbers, found 1 number."),
+        ([1.0], "Expected 2 numbers, found one number."),
         (1.0, "Expected 2 numbers, found one number."),
     ],
 )
@@ -73,4 +82,12 @@ def test_a_mistake_that_leads_to_the_right_number_is_no_mistake() -> None:
 @pytest.mark.parametrize("bad", ["half", [1, "b"], float("nan"), [[1], [1, 2]]])
 def test_an_answer_that_is_no_number_is_an_error(bad: object) -> None:
     with pytest.raises(ValueError, match="the answer is"):
+        check_answer(bad, 0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "bad", [10**400, [1, -(10**400)], 10**5000], ids=["one", "in a list", "huge"]
+)
+def test_a_number_beyond_the_number_format_is_named_briefly(bad: object) -> None:
+    with pytest.raises(ValueError, match=r"^the answer is beyond 1e308; expected numbers such"):
         check_answer(bad, 0.5)  # type: ignore[arg-type]

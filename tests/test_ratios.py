@@ -148,3 +148,30 @@ def test_sampler_and_trainer_disagree(correction, level, wanted):
     weight = correction_weight(correction, old, rollout, torch.tensor([[1, 1, 1, 0]]), level)
     torch.testing.assert_close(weight, torch.tensor(wanted))
     assert not weight.requires_grad
+
+
+@every_ratio
+def test_old_log_probs_are_detached(ratio):
+    """One tensor given as both: the ratio is 1, but the gradient does not cancel to 0."""
+    logp = torch.full((1, 3), -1.0, requires_grad=True)
+    mask = torch.ones(1, 3)
+    (of_both,) = torch.autograd.grad(ratio(logp, logp, mask).sum(), logp)
+    (of_new,) = torch.autograd.grad(ratio(logp, logp.detach(), mask).sum(), logp)
+    assert (of_new > 0).all()
+    assert torch.equal(of_both, of_new)
+
+
+@pytest.mark.parametrize("bad", [0.0, -2.0, math.nan])
+def test_cap_of_a_correction_is_positive(bad):
+    old = torch.zeros(1, 2)
+    with pytest.raises(ValueError, match=f"correction cap is {bad}; expected a positive number"):
+        correction_weight({"kind": "tis", "cap": bad}, old, old, torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(5.0, 0.5), (-0.5, 5.0), (math.nan, 5.0), (0.5, math.nan)]
+)
+def test_bounds_of_a_correction_are_in_order(low, high):
+    old = torch.zeros(1, 2)
+    with pytest.raises(ValueError, match=f"low, high are {low}, {high}; expected 0 <= low <= high"):
+        correction_weight({"kind": "icepop", "low": low, "high": high}, old, old, torch.ones(1, 2))

@@ -2,8 +2,8 @@
 
 An objective is a function ``(logp, logp_old, advantages, mask, *, its own settings)`` that returns
 an ``ObjectiveResult``. ``logp``, ``logp_old`` and ``mask`` are (B, T); advantages are (B,), (B, 1)
-or (B, T). The loss is minimised. What lies where the mask is 0, NaN included, reaches neither loss
-nor gradient.
+or (B, T). The loss is minimised. Its gradient flows through ``logp`` alone: all other inputs are
+detached. What lies where the mask is 0, NaN included, reaches neither loss nor gradient.
 """
 
 from collections.abc import Callable

@@ -28,7 +28,8 @@ def correction_weight(
     only, never on the KL term.
 
     Raises:
-        ValueError: if the kind or a setting is unknown, or ``logp_rollout`` is missing.
+        ValueError: if the kind or a setting is unknown or out of range, or ``logp_rollout`` is
+            missing.
     """
     if correction is None:
         return torch.ones((), device=logp_old.device)
@@ -38,6 +39,13 @@ def correction_weight(
         raise ValueError(
             f"correction is {dict(correction)}; expected {{'kind': 'tis', 'cap': ...}} or "
             "{'kind': 'icepop', 'low': ..., 'high': ...}."
+        )
+    if kind == "tis" and not settings["cap"] > 0:
+        raise ValueError(f"correction cap is {settings['cap']}; expected a positive number.")
+    if kind == "icepop" and not 0 <= settings["low"] <= settings["high"]:
+        raise ValueError(
+            f"correction low, high are {settings['low']}, {settings['high']}; "
+            "expected 0 <= low <= high."
         )
     if logp_rollout is None:
         raise ValueError(f"correction {kind!r} needs logp_rollout (B, T), the sampler's log-probs.")

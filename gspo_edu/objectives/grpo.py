@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Unpack
 
@@ -14,11 +15,12 @@ from gspo_edu.objectives.surrogate import (
     ObjectiveResult,
     checked_inputs,
     clipped_surrogate,
+    finite_ratio,
     mean_per_answer,
     mean_per_length,
     mean_per_token,
 )
-from gspo_edu.ratios import at_least_float32, token_ratio
+from gspo_edu.ratios import at_least_float32, token_log_ratio, token_ratio
 
 
 def grpo(
@@ -37,7 +39,7 @@ def grpo(
     (arXiv 2507.18071, section 5.1) used for its GRPO baseline.
     """
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_answer, **common)
-    ratio = token_ratio(logp, logp_old, mask)
+    ratio = finite_ratio(token_log_ratio(logp, logp_old, mask), given.advantage < 0)
     surrogate, clipped, outside = clipped_surrogate(ratio, given.advantage, clip_low, clip_high)
     weight = (ratio * given.advantage).where(~clipped, 0.0)
     return given.result(surrogate, weight, clipped, outside)
@@ -62,11 +64,11 @@ def dr_grpo(
     Raises:
         ValueError: if ``max_len`` is below 1.
     """
-    if max_len < 1:
+    if not 1 <= max_len < math.inf:
         raise ValueError(f"max_len is {max_len}; expected the length limit of answers, 1 or more.")
     mean = partial(mean_per_length, max_len=max_len)
     given = checked_inputs(logp, logp_old, advantages, mask, mean, **common)
-    ratio = token_ratio(logp, logp_old, mask)
+    ratio = finite_ratio(token_log_ratio(logp, logp_old, mask), given.advantage < 0)
     surrogate, clipped, outside = clipped_surrogate(ratio, given.advantage, clip_low, clip_high)
     weight = (ratio * given.advantage).where(~clipped, 0.0)
     return given.result(surrogate, weight, clipped, outside)
@@ -107,7 +109,7 @@ def cispo(
     Raises:
         ValueError: if ``cap`` is not positive.
     """
-    if cap <= 0:
+    if not cap > 0:
         raise ValueError(f"cap is {cap}; expected a positive bound on the ratio, such as 5.")
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_token, **common)
     ratio = token_ratio(logp, logp_old, mask).detach()

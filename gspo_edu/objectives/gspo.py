@@ -13,17 +13,15 @@ from gspo_edu.objectives.surrogate import (
     ObjectiveResult,
     checked_inputs,
     clipped_surrogate,
+    finite_ratio,
     mean_per_answer,
 )
 from gspo_edu.ratios import (
     at_least_float32,
     product_log_ratio,
-    sequence_ratio,
+    sequence_log_ratio,
     token_log_ratio,
 )
-
-# Far above every clip range, and exp() of it is far below float32's largest number.
-LARGEST_LOG_RATIO = 80.0
 
 
 def gspo(
@@ -44,8 +42,9 @@ def gspo(
     given = checked_inputs(
         logp, logp_old, advantages, mask, mean_per_answer, level="answer", **common
     )
-    ratio = sequence_ratio(logp, logp_old, mask).unsqueeze(1)
+    log_ratio = sequence_log_ratio(logp, logp_old, mask).unsqueeze(1)
     advantage = given.answer_advantage
+    ratio = finite_ratio(log_ratio, advantage < 0)
     surrogate, clipped, outside = clipped_surrogate(ratio, advantage, clip_low, clip_high)
     weight = (ratio * advantage).where(~clipped, 0.0)
     warn_if_range_cannot_bind(logp, logp_old, mask, clip_low, clip_high)
@@ -70,7 +69,8 @@ def gspo_token(
     given = checked_inputs(
         logp, logp_old, advantages, mask, mean_per_answer, level="answer", **common
     )
-    answer_ratio = sequence_ratio(logp, logp_old, mask).unsqueeze(1).detach()
+    log_ratio = sequence_log_ratio(logp, logp_old, mask).unsqueeze(1).detach()
+    answer_ratio = finite_ratio(log_ratio, given.advantage < 0)
     logp = at_least_float32(logp).where(given.mask, 0.0)
     # Value: the answer's ratio. Gradient: that ratio times the token's own score.
     ratio = answer_ratio * (logp - logp.detach()).exp()
@@ -100,9 +100,7 @@ def seq_unnormalised(
     )
     log_ratio = product_log_ratio(logp, logp_old, mask).unsqueeze(1)
     advantage = given.answer_advantage
-    # Where A >= 0, min() looks no further than the upper bound, but exp() of a long answer can
-    # overflow there, and infinity times a gradient of 0 is NaN.
-    ratio = log_ratio.where(advantage < 0, log_ratio.clamp(max=LARGEST_LOG_RATIO)).exp()
+    ratio = finite_ratio(log_ratio, advantage < 0)
     surrogate, clipped, outside = clipped_surrogate(ratio, advantage, clip_low, clip_high)
     lengths = given.mask.sum(dim=1, keepdim=True)
     weight = (ratio * advantage * lengths).where(~clipped, 0.0)

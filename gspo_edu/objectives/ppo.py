@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Unpack
 
 import torch
@@ -13,9 +14,10 @@ from gspo_edu.objectives.surrogate import (
     ObjectiveResult,
     checked_inputs,
     clipped_surrogate,
+    finite_ratio,
     mean_per_token,
 )
-from gspo_edu.ratios import token_ratio
+from gspo_edu.ratios import token_log_ratio
 
 
 def ppo(
@@ -34,7 +36,7 @@ def ppo(
     per answer. The formula is the same.
     """
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_token, **common)
-    ratio = token_ratio(logp, logp_old, mask)
+    ratio = finite_ratio(token_log_ratio(logp, logp_old, mask), given.advantage < 0)
     surrogate, clipped, outside = clipped_surrogate(ratio, given.advantage, clip_low, clip_high)
     weight = (ratio * given.advantage).where(~clipped, 0.0)
     return given.result(surrogate, weight, clipped, outside)
@@ -58,10 +60,12 @@ def ppo_dual_clip(
     Raises:
         ValueError: if ``dual_clip`` is not above 1 + clip_high.
     """
-    if dual_clip <= 1 + clip_high:
+    if not dual_clip > 1 + clip_high:
         raise ValueError(f"dual_clip is {dual_clip}; expected more than 1 + {clip_high}.")
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_token, **common)
-    ratio = token_ratio(logp, logp_old, mask)
+    log_ratio = token_log_ratio(logp, logp_old, mask)
+    flows = (given.advantage < 0) & (log_ratio <= math.log(dual_clip))
+    ratio = finite_ratio(log_ratio, flows)
     surrogate, clipped, outside = clipped_surrogate(ratio, given.advantage, clip_low, clip_high)
     floored = (given.advantage < 0) & (ratio > dual_clip)
     surrogate = torch.where(floored, dual_clip * given.advantage, surrogate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Unpack
 
 import torch
@@ -11,9 +12,10 @@ from gspo_edu.objectives.surrogate import (
     Common,
     ObjectiveResult,
     checked_inputs,
+    finite_ratio,
     mean_per_answer,
 )
-from gspo_edu.ratios import token_log_ratio, token_ratio
+from gspo_edu.ratios import token_log_ratio
 
 
 def gmpo(
@@ -47,7 +49,7 @@ def gmpo(
     clipped = (above & (advantage > 0)) | (below & (advantage < 0))
     bounded = torch.where(clipped, log_ratio.clamp(-log_clip_low, log_clip_high), log_ratio)
     lengths = given.mask.sum(dim=1, keepdim=True).clamp(min=1)
-    ratio = (bounded.sum(dim=1, keepdim=True) / lengths).exp()
+    ratio = finite_ratio(bounded.sum(dim=1, keepdim=True) / lengths, advantage < 0)
     weight = (ratio * advantage).where(~clipped, 0.0)
     return given.result(
         ratio * advantage, weight, clipped, above | below, geo_mean_ratio=ratio.squeeze(1)
@@ -72,12 +74,13 @@ def sapo(
     Raises:
         ValueError: if a temperature is not positive.
     """
-    if min(tau_pos, tau_neg) <= 0:
+    if not (0 < tau_pos < math.inf and 0 < tau_neg < math.inf):
         raise ValueError(f"tau_pos, tau_neg are {tau_pos}, {tau_neg}; expected positive numbers.")
     given = checked_inputs(logp, logp_old, advantages, mask, mean_per_answer, **common)
-    ratio = token_ratio(logp, logp_old, mask)
+    # The gate is shut long before exp() overflows, whatever the sign.
+    nowhere = torch.zeros_like(given.mask)
+    ratio = finite_ratio(token_log_ratio(logp, logp_old, mask), nowhere)
     tau = torch.full_like(ratio, tau_neg).masked_fill(given.advantage > 0, tau_pos)
     gate = torch.sigmoid(tau * (ratio - 1))
     weight = 4 * gate * (1 - gate) * ratio * given.advantage
-    nowhere = torch.zeros_like(given.mask)
     return given.result(4 / tau * gate * given.advantage, weight, nowhere, nowhere)

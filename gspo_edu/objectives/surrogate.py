@@ -1,7 +1,8 @@
-"""What all objectives share: checked inputs, the clipped surrogate, two ways to average."""
+"""What all objectives share: checked inputs, finite ratios, the clipped surrogate, averages."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -91,7 +92,8 @@ class Inputs:
         loss = -(policy_term * surrogate).sum()
         found = clip_metrics(clipped.expand_as(self.mask), outside.expand_as(self.mask), self.mask)
         if self.kl is not None:
-            loss = loss + self.beta * (self.share * self.kl).sum()
+            if self.beta:
+                loss = loss + self.beta * (self.share * self.kl).sum()
             found["k3_token_mean"] = token_weighted_mean(self.kl, self.mask)
         found |= metrics
         return ObjectiveResult(
@@ -115,21 +117,21 @@ def checked_inputs(
     logp_rollout: Tensor | None = None,
     correction: Mapping[str, Any] | None = None,
 ) -> Inputs:
-    """Check shapes once and mask everything once.
+    """Check shapes, mask everything and detach everything but ``logp``, once for all objectives.
 
     ``level`` is "answer" for objectives with one ratio per answer, whose correction is then one
     factor per answer as well.
 
     Raises:
-        ValueError: if a shape or the mask does not fit, the denominator is no count, or a setting
-            lacks the log-probs it needs.
+        ValueError: if a shape or the mask does not fit, the denominator is no count, ``beta`` is
+            negative, or a setting lacks the log-probs it needs.
     """
     log_probs = {"logp": logp, "logp_old": logp_old}
     optional = {"logp_ref": logp_ref, "logp_rollout": logp_rollout}
     log_probs |= {name: given for name, given in optional.items() if given is not None}
     inside = checked_mask(mask, **log_probs)
     rows, width = logp.shape
-    given = at_least_float32(advantages)
+    given = at_least_float32(advantages).detach()
     if given.shape not in {(rows,), (rows, 1), (rows, width)}:
         raise ValueError(
             f"advantages has shape {tuple(given.shape)}; expected ({rows},), ({rows}, 1) "
@@ -140,14 +142,17 @@ def checked_inputs(
             f"denominator is {denominator}; expected the number of answers (or of tokens) of the "
             "whole mini-batch."
         )
+    if not 0 <= beta < math.inf:
+        raise ValueError(f"beta is {beta}; expected the weight of the KL term, 0 or more.")
     if beta and logp_ref is None:
         raise ValueError(f"beta is {beta}, so logp_ref (B, T) is needed; given None.")
     kl = None
     if logp_ref is not None:
-        kl = k3(logp.where(inside, 0.0), logp_ref.where(inside, 0.0))
+        kl = k3(logp.where(inside, 0.0), logp_ref.detach().where(inside, 0.0))
+    given = given.unsqueeze(1) if given.dim() == 1 else given
     return Inputs(
         mask=inside,
-        advantage=given.reshape(rows, -1).expand(rows, width).where(inside, 0.0),
+        advantage=given.expand(rows, width).where(inside, 0.0),
         share=mean(inside.to(at_least_float32(logp).dtype), denominator),
         correction=correction_weight(correction, logp_old, logp_rollout, inside, level),
         kl=kl,
@@ -174,6 +179,21 @@ def mean_per_length(mask: Tensor, denominator: float | None, max_len: int) -> Te
     """Share (B, T): sum over each answer's tokens over one constant, then mean over answers."""
     answers = len(mask) if denominator is None else denominator
     return mask / max_len / max(answers, 1)
+
+
+def finite_ratio(log_ratio: Tensor, flows: Tensor) -> Tensor:
+    """exp(log_ratio), but never infinite where ``flows`` is false.
+
+    In float32 exp() overflows above 88.7. Where the objective has a zero gradient there, infinity
+    times zero would make it NaN; so the exponent stops just below, beyond every clip range.
+
+    Args:
+        log_ratio: any shape.
+        flows: bool, true where the objective keeps its gradient however large the ratio is. There,
+            a ratio beyond the number format is infinite, and so is the loss.
+    """
+    largest = math.log(torch.finfo(log_ratio.dtype).max) - 1
+    return log_ratio.where(flows, log_ratio.clamp(max=largest)).exp()
 
 
 def clipped_surrogate(

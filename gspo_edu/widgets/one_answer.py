@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from gspo_edu.objectives import ObjectiveResult
 
 MOST_TOKENS = 200
+OBJECTIVE_NAMES = ("grpo", "gspo")
 BOUNDS = ("grpo_low", "grpo_high", "gspo_low", "gspo_high")
+
+
+def tokens(count: int) -> str:
+    """The number with its noun."""
+    return f"{count} token{'s' * (count != 1)}"
 
 
 class OneAnswer(LessonWidget):
@@ -83,12 +89,20 @@ class OneAnswer(LessonWidget):
         return float(sequence_ratio(*self._answer()))
 
     def clipped(self, objective: str, advantage: float) -> int:
-        """Number of tokens without gradient under "grpo" or "gspo" at this advantage."""
+        """Number of tokens without gradient under "grpo" or "gspo" at this advantage.
+
+        Raises:
+            ValueError: for another objective.
+        """
         share = self._result(objective, advantage).metrics["clip_fraction_seq"]
         return round(float(share) * len(self.ratios))
 
     def outside(self, objective: str) -> int:
-        """Number of tokens whose ratio, or answer's ratio, is beyond the range."""
+        """Number of tokens whose ratio, or answer's ratio, is beyond the range.
+
+        Raises:
+            ValueError: for another objective than "grpo" and "gspo".
+        """
         share = self._result(objective, 1.0).metrics["outside_fraction_seq"]
         return round(float(share) * len(self.ratios))
 
@@ -103,6 +117,9 @@ class OneAnswer(LessonWidget):
 
         from gspo_edu.objectives import OBJECTIVES
 
+        if objective not in OBJECTIVE_NAMES:
+            expected = " or ".join(map(repr, OBJECTIVE_NAMES))
+            raise ValueError(f"objective is {objective!r}; expected {expected}.")
         logp, logp_old, mask = self._answer()
         bounds = {
             "clip_low": getattr(self, f"{objective}_low"),
@@ -116,10 +133,10 @@ class OneAnswer(LessonWidget):
         clipped = "; ".join(
             f"{name.upper()} clips {self.clipped(name, 1.0)} of {count} if A > 0, "
             f"{self.clipped(name, -1.0)} if A < 0"
-            for name in ("grpo", "gspo")
+            for name in OBJECTIVE_NAMES
         )
         return (
-            f"One answer of {count} tokens: product of the ratios {self.product:.6g}, geometric "
+            f"One answer of {tokens(count)}: product of the ratios {self.product:.6g}, geometric "
             f"mean s = {self.geometric_mean:.6f}. Tokens without gradient: {clipped}."
         )
 
@@ -149,7 +166,7 @@ class OneAnswer(LessonWidget):
             top.set_xlabel("ratio of each token")
         headline(
             top,
-            f"{len(self.ratios)} tokens: product {self.product:.6g}, "
+            f"{tokens(len(self.ratios))}: product {self.product:.6g}, "
             f"geometric mean s = {self.geometric_mean:.6f} (dashed); green: GRPO's range",
         )
         rows = [("grpo", 1.0), ("grpo", -1.0), ("gspo", 1.0), ("gspo", -1.0)]

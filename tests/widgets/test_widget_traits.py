@@ -291,3 +291,20 @@ def test_static_outputs_keeps_the_picture_only():
     assert WIDGET_VIEW in foreign["data"]
     assert set(notebook["metadata"]) == {"kernelspec"}
     assert static_outputs(notebook) == 0
+
+
+@pytest.mark.parametrize("objective", ["ppo", "GSPO", ""])
+def test_one_answer_names_its_objectives(objective):
+    answer = OneAnswer()
+    message = f"objective is '{objective}'; expected 'grpo' or 'gspo'"
+    with pytest.raises(ValueError, match=message):
+        answer.clipped(objective, 1.0)
+    with pytest.raises(ValueError, match=message):
+        answer.outside(objective)
+
+
+@pytest.mark.parametrize(("ratios", "said"), [([1.1], "1 token:"), ([1.1, 1.0], "2 tokens:")])
+def test_one_token_is_singular(ratios, said):
+    answer = OneAnswer(ratios)
+    assert answer.words().startswith(f"One answer of {said}")
+    assert answer.picture().axes[0].get_title(loc="left").startswith(said)

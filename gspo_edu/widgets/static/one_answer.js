@@ -285,7 +285,7 @@ const stripTop = (row) => EDGE.top + CHART + 28 + row * STRIP;
 function sentence(count, product, s, side, counts) {
   const root = `${significant(product, 6)} to the power 1/${count} is s = ${s.toFixed(6)}.`;
   const grpo =
-    `GRPO clips ${counts.GRPO1} of ${count} tokens if A > 0, ` +
+    `GRPO clips ${counts.GRPO1} of ${count} token${count === 1 ? "" : "s"} if A > 0, ` +
     `${counts["GRPO-1"]} if A < 0.`;
   if (side === "inside")
     return `${root} Inside GSPO's range: every token keeps its gradient. ${grpo}`;
