@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import reprlib
 import tomllib
 import types
 import typing
@@ -104,9 +105,9 @@ class TrainConfig:
             check_type(name, value, TYPES[name])
             if isinstance(value, float) and not abs(value) <= FLOAT32_MAX:
                 raise ValueError(f"{name} is {value}; expected a finite number (of float32).")
-            if type(value) is int and abs(value) >= 2**63 - 1:
-                shown = f"{value}"[:20]
-                raise ValueError(f"{name} is {shown}...; expected less than 2**63 - 1.")
+            bits = 62 if name == "seed" else 31
+            if type(value) is int and abs(value) >= 2**bits:
+                raise ValueError(f"{name} is {reprlib.repr(value)}; expected less than 2**{bits}.")
             if name in POSITIVE and value is not None and value <= 0 and (name, value) != ("lr", 0):
                 raise ValueError(f"{name} is {value}; expected more than 0.")
             if name in NOT_NEGATIVE and value < 0:

@@ -151,3 +151,49 @@ def test_shipped_policies_have_small_complete_files():
         assert 0 < card.held_out_reward < 1
         assert all(torch.isfinite(weight).all() for weight in model.parameters())
         assert path.stat().st_size < 4e6
+
+
+def test_no_flipped_byte_goes_unnoticed(tmp_path):
+    path = tmp_path / "x.safetensors"
+    tensors = {"a": torch.arange(3.0), "b": torch.ones((), dtype=torch.int16)}
+    save_tensors(path, tensors, {"rollout": 12})
+    data = path.read_bytes()
+    size = 8 + int.from_bytes(data[:8], "little")
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        try:
+            loaded, meta = load_tensors(path)
+        except CheckpointError as error:
+            assert "x.safetensors is damaged" in str(error)  # noqa: PT017
+            continue
+        # What spaces and the name of the digest are replaced by changes no content.
+        assert place < size, "a byte of the tensors"
+        assert meta["rollout"] == 12
+        assert loaded.keys() == tensors.keys()
+        assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+
+
+def test_files_of_before_the_digest_are_read(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors", {"meta": '{"rollout": 1}'})
+    assert load_tensors(tmp_path / "x.safetensors")[1] == {"rollout": 1}
+
+
+@pytest.mark.parametrize("meta", ["[]", "3", "null", "{"])
+def test_meta_data_that_are_no_settings_are_refused(tmp_path, meta):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors", {"meta": meta})
+    with pytest.raises(CheckpointError, match="not a gspo-edu checkpoint"):
+        load_tensors(tmp_path / "x.safetensors")
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="full") as caught:
+        write_atomically(tmp_path / "file", b"content")
+    assert caught.value.filename == str(tmp_path / "file")

@@ -159,3 +159,41 @@ def test_rows_keep_each_answer_with_its_prompt(sampled, calm):
     assert_close(alone.logp, whole.logp[[5, 1]], rtol=0, atol=1e-5)
     assert torch.equal(part.routes.answer, rollout.routes.answer[[5, 1]])
     assert torch.equal(part.routes.prompt[part.group], rollout.routes.prompt[rollout.group[[5, 1]]])
+
+
+PROMPTS = torch.zeros(1, 4, dtype=torch.int64)
+
+
+def test_the_prompts_part_has_the_shape_of_the_prompts():
+    trace = trace_of()
+    assert torch.equal(trace.check(CONFIG, MASK, PROMPTS).prompt, trace.prompt)
+    for prompt, given in (
+        (trace.prompt.expand(2, -1, -1, -1), r"\(2, 3, 2, 2\)"),
+        (trace.prompt[:, :2], r"\(1, 2, 2, 2\)"),
+        (trace.prompt[:, :, :1], r"\(1, 3, 1, 2\)"),
+        (trace.prompt[..., :1], r"\(1, 3, 2, 1\)"),
+        (trace.prompt[0], r"\(3, 2, 2\)"),
+    ):
+        wrong = RouteTrace(prompt, trace.answer, trace.layers)
+        with pytest.raises(ValueError, match=rf"have shape {given}; expected \(1, 3, 2, 2\)"):
+            wrong.check(CONFIG, MASK, PROMPTS)
+    with pytest.raises(ValueError, match=r"expected \(prompts, positions, 2, 2\)"):
+        wrong.check(CONFIG, MASK)
+
+
+def test_prompts_name_all_their_experts():
+    trace = trace_of()
+    trace.prompt[0, 2, 1] = -1
+    with pytest.raises(ValueError, match="no expert at prompt 0, position 2, layer 1"):
+        trace.check(CONFIG, MASK, PROMPTS)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.complex64])
+def test_routes_are_integers(kind):
+    trace = trace_of()
+    for prompt, answer, part in (
+        (trace.prompt.to(kind), trace.answer, "prompt"),
+        (trace.prompt, trace.answer.to(kind), "answer"),
+    ):
+        with pytest.raises(ValueError, match=rf"routes of the {part}s are of torch\.\w+; expected"):
+            RouteTrace(prompt, answer, trace.layers).check(CONFIG, MASK, PROMPTS)

@@ -56,6 +56,10 @@ class RouteTrace:
         Raises:
             ValueError: naming what does not fit, and layer and position where it lies.
         """
+        for part, routes in (("prompts", self.prompt), ("answers", self.answer)):
+            kind = routes.dtype
+            if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+                raise ValueError(f"routes of the {part} are of {kind}; expected integers.")
         if self.layers != config.routed_layers:
             raise ValueError(
                 f"routes are of layers {self.layers}; the model routes in {config.routed_layers}."
@@ -114,9 +118,6 @@ class RouteTrace:
 
     def check_experts(self, what: str, routes: Tensor, num_experts: int) -> None:
         """Raise ValueError if ``routes`` (rows, T, N, K) name an unknown expert, or one twice."""
-        kind = routes.dtype
-        if kind.is_floating_point or kind.is_complex or kind == torch.bool:
-            raise ValueError(f"routes of the {what}s are of {kind}; expected integers.")
         ordered = routes.sort(dim=-1).values
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
         partly = (ordered[..., 0] < 0) & (ordered[..., -1] >= 0)
