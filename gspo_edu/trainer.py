@@ -125,7 +125,7 @@ class Trainer:
         mask = batch.mask & batch.finished[:, None] if config.mask_unfinished else batch.mask
         replay = None
         if config.replay != "none" and batch.routes is not None:
-            replay = batch.routes.check(self.model.config, batch.mask)
+            replay = batch.routes.check(self.model.config, batch.mask, batch.prompts)
         score = answer_log_probs(self.model, batch, temperature=config.temperature, replay=replay)
         settings: dict[str, Any] = config.given_objective_settings()
         if config.objective == "dr_grpo":
@@ -252,11 +252,12 @@ def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Ten
     log_r = token_log_ratio(logp, logp_old, mask)[inside]
     # An answer without tokens, as a masked one is, has no ratio that could count.
     log_s = sequence_log_ratio(logp, logp_old, mask)[inside.any(dim=1)]
+    effective = metrics.effective_sample_fraction(log_s) if len(log_s) else log_s.sum()
     return {
         "token_log_ratio_std": spread(log_r),
         "sequence_log_ratio_mean": log_s.sum() / max(len(log_s), 1),
         "sequence_log_ratio_std": spread(log_s),
-        "effective_sample_fraction": metrics.effective_sample_size(log_s.exp()) / len(log_s),
+        "effective_sample_fraction": effective,
         # The answers come from pi_old, so this estimates KL(pi_old || pi) per token.
         "kl_from_old": metrics.token_weighted_mean(metrics.k3(logp_old, logp), mask),
     }

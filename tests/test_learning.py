@@ -11,7 +11,7 @@ from gspo_edu.initial import cold_start_command, initial_policy
 from gspo_edu.tasks import make_task
 from gspo_edu.trainer import Trainer
 
-CALM = TrainConfig(rollouts=24, eval_every=0, device="cpu")
+CALM = TrainConfig(rollouts=32, eval_every=0, device="cpu")
 
 
 def trained(**changes):

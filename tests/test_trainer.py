@@ -229,6 +229,10 @@ def test_masked_answers_do_not_count_in_the_metrics_of_ratios():
     assert found["sequence_log_ratio_std"] == 0.5
     for name, value in two.items():
         assert found[name] == value, name
+    nothing = ratio_metrics(logp, old, torch.zeros(4, 2))
+    assert all(value == 0 for value in nothing.values())
+    far = ratio_metrics(logp - 120, old, mask)
+    assert far["effective_sample_fraction"] == pytest.approx(two["effective_sample_fraction"])
 
 
 def test_answers_without_signal_do_not_move_the_policy(trainer, sampled):
