@@ -939,9 +939,9 @@ assert low > 10 * GSPO_LOW
 
 # %% [markdown]
 r"""
-Our answers are some 8 tokens long, not thousands, so ranges of the same *meaning* are far wider here.
-A clip range is not a constant of the method: it belongs to a length, a
-learning rate and a number of mini-batches.
+Our answers are some 8 tokens long, not thousands, so ranges of the same *meaning* are far wider
+here. A clip range is not a constant of the method: it belongs to a length, a learning rate and a
+number of mini-batches.
 
 ## 10 · What is shown, and what is not
 
