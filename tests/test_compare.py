@@ -1,11 +1,14 @@
 """Objectives side by side: paired seeds, honest intervals, no run made twice."""
 
+import json
+
 import numpy as np
 import pytest
 
 from gspo_edu import compare
 from gspo_edu.compare import comparison_table, folder_of, mean_with_interval, run_all, summary_of
 from gspo_edu.intervals import mean_interval, student_t_quantile
+from gspo_edu.run_lock import only_one
 from gspo_edu.runs import RunFolderError, prepare_folder, read_lines, run
 
 
@@ -162,3 +165,70 @@ def test_one_value_has_no_interval():
 def test_means_say_how_many_seeds():
     assert mean_with_interval([0.5, 0.5]).startswith("+0.500 (95% interval +0.500 to")
     assert "2 seeds" in mean_with_interval([0.5, 0.5])
+
+
+def test_one_comparison_at_a_time(tmp_path, cells):
+    with only_one(tmp_path), pytest.raises(RunFolderError, match="another process trains in"):
+        run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    with only_one(folder_of(tmp_path, cells[0])), pytest.raises(RunFolderError, match="grpo-seed0"):
+        run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+
+
+def test_no_folder_for_what_cannot_start(tmp_path, quick):
+    with pytest.raises(ValueError, match="task is 'chess'"):
+        run_all(tmp_path / "out", [quick(task="chess")], jobs=1, overwrite=False)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 8, None])
+def test_no_more_processes_than_runs_that_are_left(tmp_path, cells, monkeypatch, jobs):
+    run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    asked, real = [], compare.Parallel
+
+    def watching(n_jobs, **rest):
+        asked.append(n_jobs)
+        return real(n_jobs=n_jobs, **rest)
+
+    monkeypatch.setattr(compare, "Parallel", watching)
+    run_all(tmp_path, cells[:2], jobs=jobs, overwrite=False)
+    run_all(tmp_path, cells[:2], jobs=jobs, overwrite=False)
+    assert asked == [1, 1], "one run was left, then none"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "{}", "[]", "null", "3", '{"objective": "grpo", "seed": 0, "updates": 2}']
+)
+def test_damaged_summaries_are_named_and_can_be_made_again(tmp_path, cells, content):
+    (wanted,) = run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    path = folder_of(tmp_path, cells[0]) / "summary.json"
+    path.write_text(content)
+    with pytest.raises(RunFolderError, match=r"grpo-seed0.summary\.json is damaged; delete it"):
+        run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    path.unlink()
+    assert run_all(tmp_path, cells[:1], jobs=1, overwrite=False) == [wanted]
+
+
+def test_a_finished_run_without_its_metrics_is_noticed(tmp_path, cells):
+    (summary,) = run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    path = folder_of(tmp_path, cells[0]) / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    assert len(lines) == summary["updates"] == 2
+    for left in (0, 1):
+        path.write_text("".join(lines[:left]))
+        with pytest.raises(RunFolderError, match=rf"holds {left} updates, but the run has made 2"):
+            run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+
+
+def test_what_was_not_measured_is_a_dash(tmp_path, quick):
+    routed, dense = (
+        quick(rollouts=0),
+        quick(rollouts=1, init="cold", cold_start_steps=1, dense=True),
+    )
+    table = comparison_table(run_all(tmp_path / "none", [routed], jobs=1, overwrite=False))
+    assert table.splitlines()[1].split()[-2:] == ["-", "-"]
+    assert "nan" not in table
+    table = comparison_table(run_all(tmp_path / "dense", [dense], jobs=1, overwrite=False))
+    assert table.splitlines()[1].endswith("no experts")
+    assert json.loads((tmp_path / "dense/gspo-seed0/config.json").read_text())["dense"] is True

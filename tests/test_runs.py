@@ -1,5 +1,6 @@
 """Run folders: equal runs are equal files, and any interruption can be undone."""
 
+import dataclasses
 import errno
 import json
 import math
@@ -17,6 +18,7 @@ import torch
 
 from gspo_edu import runs
 from gspo_edu.checkpoint import CheckpointError, load_tensors, save_tensors
+from gspo_edu.run_lock import only_one
 from gspo_edu.runs import RunFolderError, prepare_folder, read_config, run
 
 WEIGHTS = ("policy.safetensors", "checkpoint.safetensors", "init.safetensors")
@@ -327,6 +329,153 @@ def test_metrics_that_are_shorter_than_the_checkpoint_are_refused(whole):
     (whole / "metrics.jsonl").write_bytes(b"".join(lines[:3]))
     with pytest.raises(RunFolderError, match=r"holds 3 updates, but the run has made 6"):
         run(whole, read_config(whole))
+
+
+def edited(path, change):
+    """Change the list of a file's lines."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    change(lines)
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines.insert(1, lines[0]),
+        lambda lines: lines.extend(list(lines)),
+        lambda lines: lines.pop(0),
+        lambda lines: lines.pop(1),
+        lambda lines: lines.reverse(),
+        *(
+            lambda lines, odd=odd: lines.insert(1, odd)
+            for odd in (b"5\n", b"{}\n", b"[]\n", b"null\n", b'"update"\n')
+        ),
+        lambda lines: lines.__setitem__(0, b'{"update": 1, "rollout": 1}\n'),
+        lambda lines: lines.__setitem__(0, lines[0].replace(b": 1", b": true", 1)),
+        lambda lines: lines.clear(),
+    ],
+)
+def test_lines_that_are_not_those_of_the_run_are_refused(whole, name, change):
+    edited(whole / name, change)
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    with pytest.raises(RunFolderError, match=rf"{name} (is damaged: line|holds \d)"):
+        run(whole, read_config(whole))
+    assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
+
+
+def test_metrics_of_a_run_with_other_mini_batches_are_refused(whole):
+    foreign = [{**record, "rollout": (record["update"] + 2) // 3} for record in records_of(whole)]
+    (whole / "metrics.jsonl").write_text("".join(map(runs.as_line, foreign)))
+    with pytest.raises(RunFolderError, match="another run: its update 3 lies in rollout 1"):
+        run(whole, read_config(whole))
+
+
+@pytest.mark.parametrize(
+    "change", [{"lr": 1e-4}, {"objective": "grpo"}, {"seed": 9}, {"replay": "r3"}], ids=str
+)
+def test_a_checkpoint_of_other_settings_is_refused(whole, change):
+    config = dataclasses.replace(read_config(whole), **change)
+    runs.write_json(whole / "config.json", dataclasses.asdict(config))
+    (name,) = change
+    with pytest.raises(CheckpointError, match=f"does not fit this run .it was made with {name}="):
+        run(whole, config)
+
+
+def test_a_run_can_be_made_longer(whole, quick, tmp_path):
+    longer = quick(rollouts=4)
+    runs.write_json(whole / "config.json", dataclasses.asdict(longer))
+    run(whole, longer)
+    started(tmp_path / "at_once", longer)
+    policies = [load_tensors(f / "policy.safetensors")[0] for f in (whole, tmp_path / "at_once")]
+    assert all(torch.equal(policies[0][name], policies[1][name]) for name in policies[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"task": "sort_digits"}, "was started on clock_walk, but the config's task"),
+        ({"task_size": 9}, "was started on task size 12, but the config's is 9"),
+        ({"experts": 4}, "has num_experts=8, but the config asks for 4"),
+        ({"dense": True}, "has dense=False, but the config asks for True"),
+    ],
+)
+def test_the_start_must_fit_the_config(whole, change, said):
+    config = dataclasses.replace(read_config(whole), **change)
+    runs.write_json(whole / "config.json", dataclasses.asdict(config))
+    (whole / "checkpoint.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=rf"init\.safetensors {said}"):
+        run(whole, config)
+
+
+def test_a_flipped_byte_of_a_checkpoint_is_noticed(whole):
+    path = whole / "checkpoint.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors is damaged"):
+        run(whole, read_config(whole))
+
+
+def test_one_process_at_a_time(whole, quick):
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    with only_one(whole):
+        for attempt in (
+            lambda: run(whole, read_config(whole)),
+            lambda: prepare_folder(whole, quick(), overwrite=True),
+        ):
+            with pytest.raises(RunFolderError, match=f"another process trains in {whole}"):
+                attempt()
+    assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
+    run(whole, read_config(whole))
+
+
+def test_a_run_is_locked_while_it_trains(tmp_path, quick):
+    refused = []
+
+    def again(records):
+        with pytest.raises(RunFolderError, match="another process trains"):
+            run(tmp_path / "run", quick())
+        refused.append(records)
+
+    prepare_folder(tmp_path / "run", quick(), overwrite=False)
+    run(tmp_path / "run", quick(), on_rollout=again)
+    assert len(refused) == 3
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from gspo_edu.run_lock import only_one\n"
+        "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
+    assert process.stdout.readline().strip() == b"held"
+    with pytest.raises(RunFolderError, match="another process trains"), only_one(tmp_path):
+        pass
+    process.kill()
+    process.communicate()
+    with only_one(tmp_path):
+        pass
+
+
+def test_a_folder_that_another_call_has_overwritten_meanwhile(tmp_path, quick):
+    prepare_folder(tmp_path, quick(), overwrite=False)
+    prepare_folder(tmp_path, quick(seed=4), overwrite=True)
+    with pytest.raises(RunFolderError, match="other settings meanwhile"):
+        run(tmp_path, quick())
+
+
+def test_our_own_half_written_files_do_not_fill_a_folder(tmp_path, quick):
+    for name in (".config.json.123", ".init.safetensors.9"):
+        (tmp_path / name).write_text("{")
+    prepare_folder(tmp_path, quick(), overwrite=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "run.lock"}
+    for name in (".mine.123", ".config.json.bak"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(RunFolderError, match="holds files, but no run"):
+            prepare_folder(folder, quick(), overwrite=False)
 
 
 def test_damaged_metrics_are_named(whole):
