@@ -31,7 +31,7 @@ from gspo_edu.config import (
 )
 
 # How torch says that memory has run out; only CUDA's error has a type of its own.
-NO_MEMORY = re.compile(r"can't allocate|out of memory|overflow")
+NO_MEMORY = re.compile(r"can't allocate|out of memory|excessive memory|overflow")
 NAMED = "(default: in runs/, named after the settings)"
 
 

@@ -15,6 +15,7 @@ import torch
 from gspo_edu import __version__, cli
 from gspo_edu.checkpoint import load_card, save_policy, shipped_policies
 from gspo_edu.config import TrainConfig, preset_names
+from gspo_edu.run_lock import only_one
 from gspo_edu.runs import read_config
 
 QUICK = [
@@ -226,7 +227,12 @@ def test_ctrl_c_says_how_to_go_on(says, tmp_path, monkeypatch):
         ("train --config nowhere.toml", "nowhere.toml does not exist"),
         ("train --resume run --lr 0.1", "takes all settings from"),
         ("train --resume run --overwrite", "takes all settings from"),
+        ("train --clip-high 1e300", "clip_high is 1e+300; expected a finite number"),
+        (f"train --prompts {10**400}", "prompts is 1000000"),
+        ("train --prompts 3000000000", "prompts is 3000000000; expected less than 2**31"),
         ("compare --seeds 0", "--seeds is 0; expected 1 or more"),
+        ("compare --jobs 0", "--jobs is 0; expected 1 or more"),
+        ("compare --jobs -1", "--jobs is -1; expected 1 or more"),
         ("compare --objectives grpo reinforce", "objective is 'reinforce'"),
         ("compare --objectives grpo grpo", "names grpo twice"),
         ("compare --objective grpo", "--objectives"),
@@ -250,12 +256,77 @@ def test_wrong_usage_gets_one_sentence_and_leaves_nothing(says, tmp_path, monkey
         ("train --lr fast", "--lr: invalid float value: 'fast'"),
         ("train --clip-low wide", "invalid float or none value: 'wide'"),
         ("train --replay r9", "--replay: invalid choice: 'r9'"),
+        ("train --out=", "--out: expected a folder, got nothing"),
+        ("train --resume=", "--resume: expected a folder, got nothing"),
+        ("compare --out=", "--out: expected a folder, got nothing"),
     ],
 )
 def test_what_argparse_refuses(says, words, said):
     status, out, err = says(*words.split())
     assert (status, out) == (2, "")
     assert said in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_number_of_many_digits_in_a_file(says, tmp_path, digits):
+    path = tmp_path / "settings.toml"
+    path.write_text(f"prompts = {'9' * digits}\n")
+    status, _, err = says("train", "--config", path, "--out", tmp_path / "run")
+    assert status == 2
+    assert len(sentence(err)) < 300 + len(str(path))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 TB"), True),
+        (RuntimeError("numel: integer multiplication overflow"), True),
+        (RuntimeError("A worker was killed, perhaps because of an excessive memory usage."), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+    ],
+    ids=str,
+)
+def test_too_little_memory_gets_a_sentence_and_our_own_mistakes_do_not(
+    says, tmp_path, monkeypatch, error, known
+):
+    from gspo_edu.trainer import Trainer
+
+    def failing(trainer):
+        raise error
+
+    monkeypatch.setattr(Trainer, "next_rollout", failing)
+    if not known:
+        with pytest.raises(RuntimeError, match="shapes"):
+            says("train", "--out", tmp_path / "run", *QUICK)
+        return
+    status, _, err = says("train", "--out", tmp_path / "run", *QUICK)
+    assert status == 1
+    assert "needs more memory" in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_a_run_in_use_is_refused(says, tmp_path):
+    folder = tmp_path / "run"
+    assert says("train", "--out", folder, *QUICK)[0] == 0
+    with only_one(folder):
+        for words in (("--resume", folder), ("--out", folder, *QUICK, "--overwrite")):
+            status, _, err = says("train", *words)
+            assert status in (1, 2)
+            assert f"another process trains in {folder}" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null"])
+def test_compare_names_a_damaged_summary(says, tmp_path, content):
+    words = ["compare", "--objectives", "grpo", "--seeds", 1, "--jobs", 1, "--out", tmp_path]
+    assert says(*words, *QUICK)[0] == 0
+    (tmp_path / "grpo-seed0" / "summary.json").write_text(content)
+    status, _, err = says(*words, *QUICK)
+    assert status == 1
+    assert "summary.json is damaged" in err.splitlines()[-1]
+    assert "Traceback" not in err
 
 
 def test_no_run_to_resume(says, tmp_path):
@@ -309,6 +380,7 @@ def test_disks_that_refuse_get_a_sentence_and_the_run_can_go_on(
         status, _, err = says("train", "--out", folder, *QUICK)
     assert status == 1
     assert said in err.splitlines()[-1]
+    assert f"gspo-edu: {folder}" in err
     assert "Traceback" not in err
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
     assert says("train", "--resume", folder)[0] == 0

@@ -600,6 +600,15 @@ def test_usage_errors_end_with_status_2(clone: Clone, arguments: list[str]) -> N
     assert not (clone.folder / ".venv").exists()
 
 
+@pytest.mark.parametrize("option", ["--dir", "--env"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_folder_is_refused(clone: Clone, option: str, value: str) -> None:
+    before = sorted(path.name for path in clone.folder.iterdir())
+    _, err = clone.run("lab", option, value, status=2)
+    assert err.splitlines()[-1].endswith(f"argument {option}: expected a folder, got nothing")
+    assert sorted(path.name for path in clone.folder.iterdir()) == before
+
+
 def test_tests_are_everything_unless_something_is_named() -> None:
     everything = course.pytest_arguments(["-x", "-k", "ratio"])
     assert everything[:2] == ["-m", "pytest"]

@@ -177,6 +177,60 @@ def test_without_its_record_nothing_is_lost(learner: Course, record: str | None)
     assert copy_lessons(learner.mine).refreshed == [OTHER]
 
 
+def test_without_its_record_no_newer_version_comes_twice(learner: Course) -> None:
+    copy_lessons(learner.mine)
+    mine = learner.edit(NAME, "my own")
+    learner.publish(NAME, "newer")
+    copy_lessons(learner.mine)
+    names = learner.names()
+    assert "02_ppo.new.ipynb" in names
+    (learner.mine / lesson_files.RECORD_NAME).unlink()
+    assert copy_lessons(learner.mine).beside == []
+    assert learner.names() == names
+    learner.publish(NAME, "newest")  # the newer copy is known again, and gives way
+    assert copy_lessons(learner.mine).beside == ["02_ppo.new.ipynb"]
+    assert learner.code("02_ppo.new.ipynb") == ["newest"]
+    assert (learner.mine / NAME).read_bytes() == mine
+
+
+def test_without_its_record_a_copy_that_only_ran_is_the_lesson(learner: Course) -> None:
+    copy_lessons(learner.mine)
+    mine = learner.edit(NAME, "1 + 1")  # the same text, with outputs
+    (learner.mine / lesson_files.RECORD_NAME).unlink()
+    report = copy_lessons(learner.mine)
+    assert (report.kept, report.beside) == ([NAME, OTHER], [])
+    learner.publish(NAME, "newer")  # the outputs are still the learner's
+    assert copy_lessons(learner.mine).beside == ["02_ppo.new.ipynb"]
+    assert (learner.mine / NAME).read_bytes() == mine
+
+
+def test_a_newer_version_taken_over_is_not_delivered_again(learner: Course) -> None:
+    copy_lessons(learner.mine)
+    learner.edit(NAME, "newer")
+    learner.publish(NAME, "newer")
+    assert copy_lessons(learner.mine).beside == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"cells": [1]}', '{"cells": null}'])
+def test_a_damaged_lesson_of_the_course_is_named(
+    learner: Course, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (learner.lessons / NAME).write_text(content)
+    assert run_lessons("copy", str(learner.mine)) == 1
+    assert f"{learner.lessons / NAME} is damaged" in capsys.readouterr().err
+    assert run_lessons("reset", "2", "--dir", str(learner.mine)) == 1
+    assert f"{learner.lessons / NAME} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["", " "])
+def test_an_empty_name_is_no_folder(
+    learner: Course, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    assert run_lessons("copy", folder) == 2
+    assert run_lessons("reset", "2", "--dir", folder) == 2
+    assert "is empty; give a folder" in capsys.readouterr().err
+
+
 def test_exercises_get_a_folder_of_their_own(learner: Course) -> None:
     learner.publish(f"exercises/{OTHER}", "blank")
     learner.publish(f"exercises/solved_{OTHER}".replace("exercises/", "solved/"), "solution")
@@ -238,7 +292,7 @@ def test_a_lesson_goes_by_many_names(learner: Course, lesson: str) -> None:
     assert find_lesson(lesson, learner.mine) == NAME
 
 
-@pytest.mark.parametrize("lesson", ["3", "", "0", "ppo", "../02_ppo"])
+@pytest.mark.parametrize("lesson", ["3", "", "0", "ppo", "../02_ppo", "²"])
 def test_other_names_are_refused_with_the_choice(learner: Course, lesson: str) -> None:
     with pytest.raises(ValueError, match=r"choose one of: 02_ppo, 05_gspo"):
         reset_lesson(lesson, learner.mine)
