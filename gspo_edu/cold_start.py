@@ -1,4 +1,4 @@
-"""The cold start: imitate noisy demonstrations, so that RL begins with a policy that half works."""
+"""The cold start: imitate noisy demonstrations, so that RL begins with sometimes right answers."""
 
 from __future__ import annotations
 

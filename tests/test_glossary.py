@@ -95,7 +95,7 @@ def test_a_term_reads_well() -> None:
     text = str(term("importance ratio"))
     assert text.startswith("importance ratio (lesson 02): The probability of a sample")
     assert "zh: 重要性采样比率" in text
-    assert str(term("Routing Replay")).startswith("Routing Replay: Using the experts")
+    assert str(term("Routing Replay")).startswith("Routing Replay: Computing the ratios")
     page = term("importance ratio")._repr_html_()
     assert '<span lang="ru">отношение вероятностей (вес важности)</span>' in page
 

@@ -48,7 +48,7 @@ class Task(Protocol):
         ...
 
     def rewards(self, prompts: Tensor, tokens: Tensor, mask: Tensor, finished: Tensor) -> Tensor:
-        """(B,) float32 in [0, 1]: 1 for a right answer, less the further away, 0 if unfinished."""
+        """(B,) float32 in [0, 1]: 1 for a right answer, less for a wrong one, 0 if unfinished."""
         ...
 
 

@@ -58,7 +58,8 @@ walk comes through, and then says `end`. One right answer is `5 7 4 6 8 end`: 3+
 
 A few lines of code can check an answer, so the reward needs no human and no second model. It is a
 **verifiable reward**: 1 for a right answer. A wrong one still gets something for what it did right:
-half of the share of its moves that are allowed, so never more than 0.5.
+half of the share of its moves that are allowed, so never more than 0.5. One that never says `end`,
+or makes no move, gets 0.
 """
 
 # %%
@@ -129,8 +130,8 @@ r"""
 The model that comes with the course is a *policy*: shown a prompt and the beginning of an answer,
 it gives each possible next token a probability. It is a **mixture of experts**, built like Qwen3's
 large ones, only tiny. It has had a *cold start*: it has imitated walks with mistakes in them (a
-digit is replaced by a random one with probability 0.3). So it knows the shape of an answer, and is
-often wrong.
+digit is replaced by a random one with probability 0.3). So it knows the shape of an answer, but is
+right only about once in twenty times.
 
 It draws each next token at random by its probabilities, so it gives different answers to one
 prompt. Here are eight:
@@ -175,7 +176,8 @@ r"""
 Now training. A **rollout** is a batch of answers: 32 prompts, 8 answers each. It is used in four
 parts, the *mini-batches*, one gradient update each. After the first update the policy is no longer
 the one that wrote the answers, and the longer it goes on, the staler they get. Both methods guard
-against this by **clipping**: whatever has already moved too far gets no gradient.
+against this by **clipping**: what has already moved far enough in the direction it should go gets
+no further gradient.
 
 - **GRPO** (DeepSeek, 2024) asks of each *token* how far it has moved.
 - **GSPO** (Qwen, 2025) asks it of the *answer* as a whole, and allows it very little: its range is
@@ -228,7 +230,7 @@ assert clipped["gspo"] > 10 * clipped["grpo"]
 show(
     run_figure(runs, start=before),
     "Three panels over twelve rollouts for GRPO and GSPO: the reward rises under both; the clip "
-    "fraction is about 0.4 under GSPO and mostly below 0.02 under GRPO; the drift per update is "
+    "fraction is about 0.4 under GSPO and falls below 0.03 under GRPO; the drift per update is "
     "around one per cent or less under both.",
 )
 
@@ -236,10 +238,10 @@ show(
 r"""
 **How to read it.** Left: the mean reward of each rollout's answers; the grey line is where both
 began. It goes up and down, since each rollout has other prompts, but the direction is clear.
-Middle: the share of each answer that got *no* gradient. Mind the axis: GSPO's share is tens of
-times GRPO's. Right: **drift**, the share of expert choices that one update changed. A
-mixture of experts picks two of its eight experts for every token, and an update can change such a
-choice; here about one in a hundred. Lesson 05 explains the middle picture to the last digit.
+Middle: the share of each answer that got *no* gradient. Mind the axis: GSPO's share is about twenty
+times GRPO's. Right: **drift**, the share of expert choices that one update changed. A mixture of
+experts picks two of its eight experts for every token, and an update can change such a choice; here
+fewer than one in a hundred. Lesson 05 explains the middle picture.
 """
 
 # %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}

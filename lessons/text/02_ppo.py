@@ -83,9 +83,11 @@ assert math.isclose(corrected, wanted)
 
 # %% [markdown]
 r"""
-The weighted average is right *on average over many samples*. One single toss gives
-$1.6$ or $0$, never $0.8$. Keep that in mind: a language model draws **one** token at each position,
-so there the correction is a noisy one.
+The weighted average is right *on average over many samples*. One single toss gives $1.6$ or $0$,
+never $0.8$. Keep that in mind: a language model draws **one** token at each position, so there the
+correction is a noisy one. It is also incomplete: the tokens before it were written by the old
+policy, and the ratio of one token does not correct for that. While the two policies are close, that
+error is small.
 """
 
 # %% [markdown]
@@ -377,7 +379,7 @@ r"""
 ## The trap: "for a negative advantage, take the maximum"
 
 It sounds plausible: if the smaller one is right for good tokens, the larger one must be right for
-bad ones. At least one well-known tutorial had it so for a while. Compare the slopes:
+bad ones. Compare the slopes:
 """
 
 
@@ -605,9 +607,9 @@ r, a = 0.7, -2.0
 question_1 = (
     min(r * a, np.clip(r, low, high) * a),
     [
-        (r * a, "That is the larger of the two: take the smaller, also for A < 0."),
+        (r * a, "That is the larger of the two (or a range of [0.2, 1.2]): take the smaller."),
         (-low * a, "That is the loss; the objective has the other sign."),
-        (EPSILON * a, "The range is [1 - 0.2, 1 + 0.2], not [0.2, 1.2]."),
+        (EPSILON * a, "The lower bound is 1 - 0.2 = 0.8, not 0.2."),
     ],
 )
 r, a = 1.5, -2.0

@@ -283,7 +283,7 @@ predict(
     "Our group has four answers. What does n - 1 in place of n do to its advantages?",
     {
         "a": "nothing: the std cancels out",
-        "b": "all of them shrink by the same factor, more than a tenth",
+        "b": "all of them shrink by the same share, more than a tenth",
         "c": "it matters in the third digit only",
     },
     my_guess,
@@ -620,8 +620,9 @@ show(
 
 # %% [markdown]
 r"""
-**How to read it.** Left, the reward rises. Middle, the loss hovers around 0 all the time (mind the
-axis) and tells nothing about it. Right, averaged over the rollouts: in the first mini-batch after
+**How to read it.** Left, the reward rises. Middle, the loss stays close to 0 (mind the axis),
+mostly a little below, since after the first update the ratios have moved with the advantages. It
+tells nothing about the reward. Right, averaged over the rollouts: in the first mini-batch after
 sampling all ratios are 1 and nothing is clipped; the further the policy has moved from the one that
 sampled, the more is clipped.
 

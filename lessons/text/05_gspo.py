@@ -102,9 +102,9 @@ ratio, clip the answer as a whole, and optimise it as a whole.
 > **What the authors report** (Zheng et al., arXiv 2507.18071, on their own mixture-of-experts
 > models): training is more stable and more efficient than with GRPO, it goes on improving with more
 > compute, with refreshed sets of prompts and with longer answers, and the method was used for the
-> updated Qwen3 models (Instruct, Coder, Thinking). These are the authors' own results. This lesson
-> shows the arithmetic, which anyone can check; it does not show those results, and reports by
-> other groups are mixed.
+> latest Qwen3 models (Instruct, Coder and Thinking, as their announcement says). These are the
+> authors' own results. This lesson shows the arithmetic, which anyone can check; it does not show
+> those results, and reports by other groups are mixed (section 10).
 
 ## 2 · A ratio for a whole answer
 
@@ -552,6 +552,9 @@ depends on the length. Let each token's log-ratio have a standard deviation of �
 token has become 5 % likelier or less likely. The logs add up, so after $L$ independent tokens the
 log of the product has a standard deviation of $\sigma\sqrt L$, and its $L$-th part, the log of $s$,
 one of $\sigma/\sqrt L$.
+
+(The root has a price. Under $\pi_\text{old}$ the product has the mean 1, as importance sampling
+needs it; $s$ has not. Weighting with $s$ is a steadier, biased stand-in.)
 """
 
 # %% tags=["predict"]
@@ -588,8 +591,8 @@ reconcile(
     f"exp(-{length * SIGMA**2 / 2:.1f}) = {math.exp(-length * SIGMA**2 / 2):.1g}.",
     {
         "a": "5 % is one token. The logs of 10 000 tokens add up to a standard deviation of 5.",
-        "b": "they cancel in the mean, that is in s. In the sum only the square root cancels: "
-        "0.05 · √10 000 = 5.",
+        "b": "they cancel in the mean, that is in log s. The sum still grows like √L: its "
+        "standard deviation is 0.05 · √10 000 = 5.",
         "c": "exp(5) = 148 is one standard deviation, and the median is lower by exp(-12.5) again.",
     },
 )
@@ -629,8 +632,9 @@ right.set_title("its L-th root, the sequence ratio s", fontsize=10)
 show(
     figure,
     "Median and middle 90 per cent of the product of token ratios and of its root, over lengths 1 "
-    "to 10 000. The product falls to a millionth and spreads over eight powers of ten; the root "
-    "closes in on 0.99875, as an inset from 1000 tokens on shows: its band lies ever more below 1.",
+    "to 10 000. The product falls to a few millionths and spreads over seven powers of ten; the "
+    "root closes in on 0.99875, as an inset from 1000 tokens on shows: its band lies ever more "
+    "below 1.",
 )
 assert along[-1].product_90[0] < 1e-8
 assert along[0].std > along[60].std > along[-1].std
@@ -638,13 +642,13 @@ assert along[0].std > along[60].std > along[-1].std
 # %% [markdown]
 r"""
 **How to read it.** Line: the median. Shaded: the middle 90 % of answers. On the left, mind the
-scale: up to about a hundred tokens the product is a number near 1, then it fans out and sinks,
-until at 10 000 tokens it spreads over many powers of ten. No single range suits both ends: one that
-is right for 100 tokens clips almost everything at 10 000. On the right the same answers after the
-root. The band narrows with length instead of widening, so one range can serve answers of different
-lengths much better. The inset enlarges its end: the band does not close in on 1 (the thin grey
-line). It closes in on a number *below* 1, $e^{-\sigma^2/2} = 0.99875$. The next section is about
-that.
+scale: up to about a hundred tokens the product lies between a third and two, then it fans out and
+sinks, until at 10 000 tokens it spreads over many powers of ten. No single range suits both ends:
+one that is right for 100 tokens leaves almost every answer outside at 10 000. On the right the same
+answers after the root. The band narrows with length instead of widening, so one range can serve
+answers of different lengths much better. The inset enlarges its end: the band does not close in on
+1 (the thin grey line). It closes in on a number *below* 1, $e^{-\sigma^2/2} = 0.99875$. The next
+section is about that.
 
 The second trouble with the product: a single loud token moves it as a whole, at every length.
 """
@@ -744,8 +748,8 @@ my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 active share",
     "Make GSPO's range ever narrower, ε → 0, until every answer is outside. Suppose that s and "
-    "the sign of A have nothing to do with each other. Which share of the answers has a gradient "
-    "of exactly zero?",
+    "the sign of A have nothing to do with each other, and that half of the answers have A > 0. "
+    "Which share of the answers has a gradient of exactly zero?",
     {
         "a": "none",
         "b": "about a half",
@@ -772,7 +776,8 @@ reconcile(
     "05 active share",
     "b",
     f"at ε = 1e-6 and L = 1000 {at.outside:.2%} of the answers are outside and {share:.2%} are "
-    "clipped. Clipping needs the sign of A as well, and half of the outsiders have the other sign.",
+    "clipped. Clipping needs the sign of A as well, and half of the outsiders have the other one. "
+    "(If fewer than half have A > 0, more are clipped: most outsiders lie below the range.)",
     {
         "a": "narrower means more clipping, not less.",
         "c": f"{at.outside:.2%} are outside, but who moved the wrong way keeps the gradient.",
@@ -831,7 +836,7 @@ my_guess = None  # "a", "b", "c" or "d"
 predict(
     "05 clip share",
     "Train for eight rollouts with GRPO (range 0.2/0.27) and with GSPO (3e-4/4e-4). Which share of "
-    "the tokens has a gradient of exactly zero, averaged over all updates?",
+    "an answer's tokens has a gradient of exactly zero, averaged over answers and updates?",
     {
         "a": "GSPO clips less: s is much closer to 1 than r",
         "b": "about the same, since the ranges are matched",
@@ -951,13 +956,16 @@ number of mini-batches.
 - With one update per rollout, and old log-probs from the engine that trains, GSPO and GRPO (mean
   per answer) have the same gradient.
 - For a σ of a few per cent a range of order 10⁻⁴ leaves most answers outside and clips up to one
-  half of them, if s and the sign of A are independent. For σ = 0.005 and 1000 tokens most are
-  inside. A range of 0.2 clips none, unless answers are short and σ is large.
+  half of them, if s and the sign of A are independent and half of the answers have A > 0. For
+  σ = 0.005 and 1000 tokens most are inside. A range of 0.2 clips none, unless answers are short and
+  σ is large.
 
 *Measured above, on one tiny model with one seed:* the clipped shares.
 
 *Reported by the authors:* that GSPO trains large mixture-of-experts models more stably than GRPO.
-Other groups confirm it in part, and report settings where other objectives do as well or better.
+Other groups confirm it in part, and report settings where other objectives do as well or better
+(for example ScaleRL, arXiv 2510.13786: on an 8B dense model CISPO a little ahead of GSPO, and both
+ahead of DAPO).
 
 *The authors' reading, not shown here:* that learning more while clipping more proves the
 sequence-level signal the more reliable one.
@@ -1073,7 +1081,7 @@ terminal (in JupyterLab: *File → New → Terminal*, in the course's folder):
 
 trains both, with the ranges 0.2/0.27 and 3e-4/4e-4, on the same five seeds and prints the paired
 differences with their interval (a few minutes). All runs start from one and the same policy. Note
-both mean gains, the interval, and the clip fractions.
+both mean gains, the interval, the share of right answers, and the clip fractions.
 
 Now GSPO once more, with the range that you measured in section 9, in which 30 % of the answers lie
 outside. **Predict again**: will its gain be larger, smaller, or the same? The cell in section 9 has
@@ -1081,7 +1089,8 @@ printed the full command, with your numbers in it:
 
     python course.py compare --objectives gspo --clip-low … --clip-high …
 
-Write down what changed. Then, before you draw a conclusion:
+The seeds are the same as before, so subtract the two gains of GSPO seed by seed: these five
+differences are what to judge. Write down what changed. Then, before you draw a conclusion:
 
 - The paper's range is meant for answers of thousands of tokens. Ours have about 8, so section 8
   would not have chosen it here. Whatever you find is no verdict on the paper.
@@ -1221,11 +1230,12 @@ assert active_share(at[-1].below, at[-1].above) < 0.01
 # %% [markdown]
 r"""
 **How to read it.** Left: thin lines are answers outside the range, thick lines those that are
-clipped: half as many, as long as $s$ and $A$ are independent. At ε = 3·10⁻⁴ nearly all answers are
-outside at every length, so nearly half are clipped. At 6·10⁻³ the share falls with length, as the
-spread does. At 0.2 nothing happens. Right: the clipped share as the range shrinks (from right to
-left). All curves end at the line of one half; the paper's range (vertical band) is close to that
-end for this σ. Correlated tokens scatter more, so they are clipped at wider ranges already.
+clipped: half as many, as long as $s$ and $A$ are independent and half of the $A$ are positive. At
+ε = 3·10⁻⁴ nearly all answers are outside at every length, so nearly half are clipped. At 6·10⁻³ the
+share falls with length, as the spread does. At 0.2 nothing happens. Right: the clipped share as the
+range shrinks (from right to left). All curves end at the line of one half; the paper's range
+(vertical band) is close to that end for this σ. Correlated tokens scatter more, so they are clipped
+at wider ranges already.
 
 ### Does the model of section 8 hold?
 
@@ -1293,8 +1303,8 @@ assert 0.45 < first_pass["clipped"] < 0.7
 r"""
 Four things to read off:
 
-- The spread of $s$ is what the model says once each answer gets its own σ; with one σ for all the
-  model is a little too low, because short answers have the larger σ here.
+- With each answer's own σ the model comes within a few per cent of the spread of $s$. With one σ
+  for all it tends to be too low, because short answers have the larger σ here.
 - Neighbouring tokens hardly correlate. There is a reason: under the policy that sampled, each
   $r_t$ has mean 1 *whatever came before it*, so the deviations $r_t - 1$ at different places are
   uncorrelated exactly.
@@ -1324,5 +1334,5 @@ assert second_pass["clipped"] > 0.6
 r"""
 Now whole answers move together: the good ones up, the bad ones down. Tokens correlate, $s$
 spreads about twice as far as σ/√L says, and far more than half of the answers are clipped. The
-limit of one half is a fact about *independent* $s$ and $A$, not a law.
+limit of one half is a fact about *independent* $s$ and $A$, half of the $A$ positive. It is no law.
 """
