@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import hashlib
 import json
 import os
@@ -21,10 +20,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from course_setup import torch_build
 from course_setup.processes import LOG, ROOT, Stop, pip_install, python_of, run_step, say
+from gspo_edu.files import locked, write_atomically
 
 STAMP, LOCK = "course-stamp.json", "course.lock"
 # By gpu or not: what comes, in words, and the free disk it needs in GB.
@@ -108,7 +108,7 @@ def only_one_install(env: Path) -> Iterator[None]:
         raise Stop(f"Cannot write in {env} ({error.strerror}): choose another --env.") from None
     with file:
         told = False
-        while not lock(file):
+        while not locked(file):
             if not told:
                 say(f"Another course.py is installing in {env}; waiting for it.")
             told = True
@@ -117,24 +117,6 @@ def only_one_install(env: Path) -> Iterator[None]:
             file.write("Made by course.py, which may empty this folder to mend it.\n")
             file.flush()
         yield
-
-
-def lock(file: TextIO) -> bool:
-    """Lock an open file until it is closed; False while another process holds it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(1_000_000)  # past the text, which others may go on reading
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Some network folders know no locks: going on is better there than never starting.
-        return error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
-    return True
 
 
 def install(env: Path, gpu: bool) -> None:
@@ -230,6 +212,4 @@ def is_complete(metadata: Path) -> bool:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -35,15 +35,18 @@ class Source:
     url: str
     arxiv: str | None = None
 
+    @property
+    def where(self) -> str:
+        """Its arXiv number, or the page's address."""
+        return self.url if self.arxiv is None else f"arXiv {self.arxiv}"
+
     def __str__(self) -> str:
-        where = self.url if self.arxiv is None else f"arXiv {self.arxiv}"
-        return f"{self.authors} ({self.year}). {self.title}. {where}"
+        return f"{self.authors} ({self.year}). {self.title}. {self.where}"
 
     def _repr_html_(self) -> str:
-        where = self.url if self.arxiv is None else f"arXiv {self.arxiv}"
         return (
             f"{escape(self.authors)} ({self.year}). <i>{escape(self.title)}</i>. "
-            f'<a href="{escape(self.url)}">{escape(where)}</a>'
+            f'<a href="{escape(self.url)}">{escape(self.where)}</a>'
         )
 
 

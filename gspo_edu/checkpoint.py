@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from gspo_edu.files import write_atomically
 from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.model import TinyMoE
 
@@ -44,30 +43,6 @@ class Card:
     task_size: int
     command: str
     held_out_reward: float
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Put ``path`` into an OSError that names no file, such as that of a full disk."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` so that the path holds either the old or the new content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with naming(path), temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

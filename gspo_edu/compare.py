@@ -12,8 +12,8 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from tqdm.auto import tqdm
 
-from gspo_edu.checkpoint import write_atomically
 from gspo_edu.config import TrainConfig
+from gspo_edu.files import write_atomically
 from gspo_edu.initial import check_start
 from gspo_edu.intervals import mean_interval
 from gspo_edu.progress import cold_start_bar

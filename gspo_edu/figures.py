@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_edu.checkpoint import load_card, write_atomically
+from gspo_edu.checkpoint import load_card
 from gspo_edu.compare import folder_of
 from gspo_edu.config import TrainConfig
+from gspo_edu.files import write_atomically
 from gspo_edu.plots import GREY, new_figure, objective_style, png
 from gspo_edu.runs import INIT, METRICS, by_rollout, read_config, read_lines
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
+
+from gspo_edu.files import write_atomically
 
 PACKAGE = Path(__file__).resolve().parent
 RECORD_NAME = ".lessons.json"
@@ -286,12 +287,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_atomically(path, content)
 
 
 def _listed(names: list[str]) -> str:

@@ -7,7 +7,7 @@ line styles carry the same information without colour.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,16 +68,17 @@ def objective_style(name: str) -> LineStyle:
 
 
 def new_figure(
-    columns: int = 1, rows: int = 1, *, width: float = 4.0, height: float = 3.0
+    columns: int = 1, rows: int = 1, *, width: float = 4.0, height: float = 3.0, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
     """A white figure of ``rows`` x ``columns`` plain panels, each of the given size in inches.
 
-    It does not go through pyplot, so that no notebook shows it twice and no display is needed.
+    ``grid`` goes to matplotlib's GridSpec, such as ``width_ratios``. It does not go through pyplot,
+    so that no notebook shows it twice and no display is needed.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), dpi=100, layout="constrained")
-    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid).flat)
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color=GRID, linewidth=0.8)
@@ -88,12 +89,17 @@ def new_figure(
     return figure, axes
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG of ``PALETTE`` colours without a date: equal figures are equal files."""
+def png(figure: Figure, dpi: float | None = None) -> bytes:
+    """The figure as PNG of ``PALETTE`` colours without a date: equal figures are equal files.
+
+    Args:
+        figure: what to draw.
+        dpi: pixels per inch; the figure's own unless given.
+    """
     from PIL import Image
 
     full, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(full, format="png")
+    figure.savefig(full, format="png", dpi=dpi or "figure")
     image = Image.open(full).convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
     image.save(small, format="png", optimize=True)
     return small.getvalue()

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gspo_edu.files import write_atomically
 from gspo_edu.plots import BLACK, GREY, ORANGE, new_figure, show
 
 if TYPE_CHECKING:
@@ -233,14 +234,9 @@ def _is_guess(stored: Any) -> bool:
 def _keep(name: str, guess: Guess) -> str:
     """Write the guess to the file; if that fails keep it in memory and return what happened."""
     target = predictions_file()
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     text = json.dumps({**_kept(), name: guess}, indent=1) + "\n"
     try:
-        try:
-            unfinished.write_text(text, "utf-8")
-            os.replace(unfinished, target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_atomically(target, text.encode())
     except OSError as error:
         _unsaved[name] = guess
         return f"The file {target} cannot be written: {error.strerror}."

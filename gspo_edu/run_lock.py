@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from gspo_edu.files import locked
 
 LOCK = "run.lock"
 
@@ -33,21 +32,3 @@ def only_one(folder: Path) -> Iterator[None]:
                 f"another process trains in {folder}; wait for its end, or choose another --out."
             )
         yield
-
-
-def locked(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed; False while somebody else holds it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # Some network folders know no locks: going on is better there than never starting.
-        return error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
-    return True

@@ -27,12 +27,11 @@ from gspo_edu.checkpoint import (
     CheckpointError,
     load_card,
     load_tensors,
-    naming,
     save_policy,
     save_tensors,
-    write_atomically,
 )
 from gspo_edu.config import TrainConfig, config_from_mapping
+from gspo_edu.files import naming, write_atomically
 from gspo_edu.initial import Watch, check_start, initial_policy, policy_of_run
 from gspo_edu.run_lock import LOCK, RunFolderError, only_one
 from gspo_edu.trainer import Record, Trainer
@@ -53,7 +52,7 @@ def prepare_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> Non
             if another process trains in it.
         ValueError: if no run can start from ``config``.
     """
-    check_free(folder, config, overwrite)
+    check_free(folder, config, overwrite)  # before the lock's file is made in there
     check_start(config)
     with only_one(folder):
         check_free(folder, config, overwrite)

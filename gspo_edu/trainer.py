@@ -115,9 +115,11 @@ class Trainer:
         if not config.recompute_old and config.replay != "r2":
             return rollout
         score = answer_log_probs(self.model, rollout, temperature=config.temperature)
-        old = {"logp_old": score.logp} if config.recompute_old else {}
-        routes = {"routes": score.routes} if config.replay == "r2" else {}
-        return Rollout(**{**vars(rollout), **old, **routes})
+        return replace(
+            rollout,
+            logp_old=score.logp if config.recompute_old else rollout.logp_old,
+            routes=score.routes if config.replay == "r2" else rollout.routes,
+        )
 
     def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
         """One clipped gradient step on a mini-batch, with what it did to the policy."""
@@ -241,9 +243,7 @@ class Trainer:
             temperature=self.config.temperature,
             generator=dice,
         )
-        about = self.rollout_metrics(rollout)
-        kept = ("reward", "exact", "length", "length_spread", "finished")
-        return {f"held_out_{name}": about[name] for name in kept}
+        return {f"held_out_{name}": value for name, value in self.rollout_metrics(rollout).items()}
 
 
 def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -20,8 +20,8 @@ from gspo_edu.checkpoint import (
     save_policy,
     save_tensors,
     shipped_policies,
-    write_atomically,
 )
+from gspo_edu.files import write_atomically
 
 PACKAGE = Path(gspo_edu.__file__).parent
 

@@ -108,7 +108,7 @@ class Clone:
             shutil.copy(ROOT / name, self.folder)
         shutil.copytree(ROOT / "course_setup", self.folder / "course_setup")
         (self.folder / "gspo_edu").mkdir()
-        for name in ("__init__.py", "lesson_files.py"):
+        for name in ("__init__.py", "files.py", "lesson_files.py"):
             shutil.copy(ROOT / "gspo_edu" / name, self.folder / "gspo_edu")
         (self.folder / "gspo_edu" / "cli.py").write_text(STUB_CLI)
         (self.folder / "lessons").mkdir()

@@ -266,7 +266,7 @@ def test_a_file_that_cannot_be_written_does_not_stop_the_lesson(
     assert f"cannot be written: {reason}." in said
     assert "You predicted a; the answer is b." in said
     assert "0 of 1 came out as predicted" in summary_figure("02")[1]
-    assert not list(file.parent.rglob("*.tmp"))
+    assert not list(file.parent.rglob(f"*{target.name}.*"))
     # Once the file can be written, it gets the guesses that were kept in memory.
     monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(file.with_name("sound.json")))
     predict("02 third", "?", CHOICES, "b")

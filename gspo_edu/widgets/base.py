@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import anywidget
 import traitlets
 from traitlets import TraitError
 
+from gspo_edu.plots import png
 from gspo_edu.widgets.assets import source
 from gspo_edu.widgets.pictures import DPI, WIDTH
 
@@ -69,20 +69,10 @@ class LessonWidget(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         # A front end with widgets prefers the live view; all others take picture or words.
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        data = data | {"text/plain": self.words(), "image/png": png(self.picture())}
+        image = base64.b64encode(png(self.picture(), dpi=2 * DPI)).decode("ascii")
+        data = data | {"text/plain": self.words(), "image/png": image}
         alt = {"alt": self.words(), "width": WIDTH}
         return data, metadata | {"image/png": alt}
-
-
-def png(figure: Figure) -> str:
-    """``figure`` as base64 PNG with at most 64 colours, which keeps notebooks small."""
-    from PIL import Image
-
-    raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", dpi=2 * DPI)
-    image = Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE)
-    image.save(small, format="png", optimize=True)
-    return base64.b64encode(small.getvalue()).decode("ascii")
 
 
 def check(valid: bool, owner: LessonWidget, trait: str, given: object, expected: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gspo_edu.plots import GREY, GRID
+from gspo_edu.plots import GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,19 +18,13 @@ INK = "#1F2328"
 
 def panels(height: int, rows: int = 1, columns: int = 2, **grid: Any) -> tuple[Figure, list[Axes]]:
     """A white figure of ``WIDTH`` x ``height`` pixels with plain axes, row by row."""
-    # Not through pyplot: a picture must not change the notebook's backend or current figure.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid).flat)
+    size = {"width": WIDTH / DPI / columns, "height": height / DPI / rows}
+    figure, axes = new_figure(columns, rows, **size, **grid)
     for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
         ax.spines[["left", "bottom"]].set_color("#A9B1BA")
         ax.tick_params(colors=GREY, labelsize=9)
-        ax.grid(color=GRID, linewidth=0.8)
-        ax.set_axisbelow(True)
-        ax.xaxis.label.set(size=9, color=INK)
-        ax.yaxis.label.set(size=9, color=INK)
+        ax.xaxis.label.set_color(INK)
+        ax.yaxis.label.set_color(INK)
         ax.ticklabel_format(useOffset=False)
     return figure, axes
 
