@@ -150,19 +150,21 @@ def default_folder(first: str, args: argparse.Namespace) -> Path:
 
 def train(args: argparse.Namespace) -> None:
     """Run ``gspo-edu train``."""
+    settings = {f.name for f in dataclasses.fields(TrainConfig)} & set(vars(args))
+    if args.resume is not None and (args.out or args.overwrite or args.config or settings):
+        raise UsageError(
+            "--resume DIR takes all settings from DIR/config.json; leave the other options out."
+        )
+    # Before torch is loaded: a mistake is answered at once.
+    config = config_of(args) if args.resume is None else None
+
     from gspo_edu.progress import TrainingBar, cold_start_bar
     from gspo_edu.runs import prepare_folder, read_config, run
 
-    if args.resume is not None:
-        settings = {f.name for f in dataclasses.fields(TrainConfig)} & set(vars(args))
-        if args.out or args.overwrite or args.config or settings:
-            raise UsageError(
-                "--resume DIR takes all settings from DIR/config.json; leave the other options out."
-            )
+    if config is None:
         folder = args.resume
         config = read_config(folder)
     else:
-        config = config_of(args)
         folder = args.out or default_folder(f"{config.objective}-seed{config.seed}", args)
         try:
             prepare_folder(folder, config, overwrite=args.overwrite)
@@ -188,8 +190,6 @@ def train(args: argparse.Namespace) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     """Run ``gspo-edu compare``."""
-    from gspo_edu.compare import comparison_table, run_all
-
     if args.seeds < 1:
         raise UsageError(f"--seeds is {args.seeds}; expected 1 or more.")
     if args.jobs is not None and args.jobs < 1:
@@ -206,6 +206,9 @@ def compare(args: argparse.Namespace) -> None:
         for offset in range(args.seeds)
     ]
     out = args.out or default_folder("compare", args)
+
+    from gspo_edu.compare import comparison_table, run_all
+
     try:
         summaries = run_all(out, configs, jobs=args.jobs, overwrite=args.overwrite)
     except KeyboardInterrupt:

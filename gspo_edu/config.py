@@ -29,6 +29,11 @@ NOT_NEGATIVE = {
     *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
     *("cold_start_steps", "eval_every"),
 }
+# Settings that an objective has or has not; None leaves them to the objective's defaults.
+OF_OBJECTIVES = {
+    *("clip_low", "clip_high", "dual_clip", "cap", "log_clip_low", "log_clip_high"),
+    *("tau_pos", "tau_neg"),
+}
 
 
 def option(default: Any, meaning: str) -> Any:
@@ -132,6 +137,10 @@ class TrainConfig:
 
     def check_objective(self) -> None:
         """Refuse an unknown objective, settings that it does not have, and unusable values."""
+        settings_given = sorted(name for name in OF_OBJECTIVES if getattr(self, name) is not None)
+        if self.objective == type(self).objective and not settings_given:
+            return  # nothing to refuse, so there is no need to load torch
+
         import torch
 
         from gspo_edu.objectives import OBJECTIVES
@@ -141,11 +150,10 @@ class TrainConfig:
             raise ValueError(
                 f"objective is {self.objective!r}; expected one of {', '.join(names)}."
             )
-        for name in sorted({setting for known in names.values() for setting in known}):
-            given = getattr(self, name, None)
-            if given is not None and name not in names[self.objective]:
+        for name in settings_given:
+            if name not in names[self.objective]:
                 raise ValueError(
-                    f"{name} is {given}, but {self.objective} has no such setting; "
+                    f"{name} is {getattr(self, name)}, but {self.objective} has no such setting; "
                     f"it has {', '.join(names[self.objective]) or 'none'}."
                 )
         # One token is enough for the objective to refuse its settings.

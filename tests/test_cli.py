@@ -1,5 +1,6 @@
 """The command line: every setting is a flag, and every mistake gets one sentence."""
 
+import argparse
 import dataclasses
 import errno
 import json
@@ -427,26 +428,76 @@ def test_version(says):
     assert (status, out) == (0, f"gspo-edu {__version__}\n")
 
 
-def in_new_python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-
-
-def test_importing_the_package_does_not_import_torch():
-    code = (
-        "import sys, gspo_edu; print(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
+def in_new_python(code, **keywords):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, **keywords
     )
-    assert in_new_python(code).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["compare", "--help"]])
-def test_help_works_without_torch(words):
-    code = f"import sys; sys.modules['torch'] = None; from gspo_edu.cli import main; main({words})"
+# What takes longer to load than anyone waits for a help text.
+HEAVY = {"torch", "numpy", "matplotlib", "joblib", "tqdm", "safetensors", "IPython", "anywidget"}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import sys, gspo_edu; print(sorted({HEAVY} & set(sys.modules)))"
+    done = in_new_python(code)
+    assert done.stdout == "[]\n", done.stderr
+    in_use = "import sys, gspo_edu.trainer; print('torch' in sys.modules)"
+    assert in_new_python(in_use).stdout == "True\n", "the list of modules says nothing"
+
+
+def commands():
+    """Every subcommand, those of subcommands included, as the words that lead to it."""
+
+    def below(parser, words):
+        yield words
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, command in action.choices.items():
+                    yield from below(command, [*words, name])
+
+    return list(below(cli.parser(), []))
+
+
+def test_the_commands_are_found():
+    found = commands()
+    assert all(words in found for words in ([], ["train"], ["compare"], ["lessons", "copy"]))
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_help_works_without_what_is_heavy(words):
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({HEAVY}); from gspo_edu.cli import main; "
+        f"main({[*words, '--help']})"
+    )
     done = in_new_python(code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: gspo-edu")
-    if words[0] == "train":
+    assert done.stdout.startswith(" ".join(["usage: gspo-edu", *words]))
+    if words == ["train"]:
         for field in dataclasses.fields(TrainConfig):
             assert "--" + field.name.replace("_", "-") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("config", 0),
+        ("config --config stormy --lr 0.002", 0),
+        ("lessons list", 0),
+        ("train --lr -1", 2),
+        ("train --resume run --lr 0.1", 2),
+        ("compare --seeds 0", 2),
+    ],
+)
+def test_what_trains_nothing_works_without_what_is_heavy(tmp_path, words, status):
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({HEAVY}); from gspo_edu.cli import main; "
+        f"sys.exit(main({words.split()}))"
+    )
+    done = in_new_python(code, cwd=tmp_path)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
