@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,21 +70,34 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         CheckpointError: if the file is missing, damaged or not one of ours. Files without a
             digest, as older versions wrote them, are taken as they are.
     """
+    with opened(path) as (file, meta):
+        written = meta.pop(DIGEST, None)
+        # Copies, because Windows cannot replace a file that tensors still map.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    if written not in (None, digest(tensors, meta)):
+        raise CheckpointError(f"checkpoint {path} is damaged (its bytes have changed).")
+    return tensors, meta
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The open safetensors file and its meta data, of which the digest is one entry.
+
+    Raises:
+        CheckpointError: if the file is missing, damaged or not one of ours.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {})["meta"])
-            written = meta.pop(DIGEST, None)
-            # Copies, because Windows cannot replace a file that tensors still map.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if not isinstance(meta, dict):
+                raise TypeError("its meta data are no settings")
+            yield file, meta
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint {path} does not exist.") from None
     except (SafetensorError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or not a gspo-edu checkpoint ({error})."
         ) from None
-    if written not in (None, digest(tensors, meta)):
-        raise CheckpointError(f"checkpoint {path} is damaged (its bytes have changed).")
-    return tensors, meta
 
 
 def save_policy(path: Path, model: TinyMoE, card: Card) -> None:
@@ -92,12 +106,13 @@ def save_policy(path: Path, model: TinyMoE, card: Card) -> None:
 
 
 def load_card(path: Path) -> Card:
-    """The card of a policy checkpoint.
+    """The card of a policy checkpoint, from the file's header; the weights are not looked at.
 
     Raises:
         CheckpointError: if the file is not a policy checkpoint.
     """
-    _, meta = load_tensors(path)
+    with opened(path) as (_, meta):
+        meta.pop(DIGEST, None)
     return card_from_meta(path, meta)
 
 

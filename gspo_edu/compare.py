@@ -24,8 +24,8 @@ from gspo_edu.runs import (
     METRICS,
     METRICS_NEED,
     SUMMARY,
+    check_same_settings,
     prepare_folder,
-    read_config,
     read_numbered,
     run,
     trainer_of,
@@ -48,10 +48,8 @@ def claim_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> None:
     """
     if overwrite or not (folder / CONFIG).exists():
         prepare_folder(folder, config, overwrite=overwrite)
-    elif read_config(folder) != config:
-        raise RunFolderError(
-            f"{folder} holds a run with other settings; use --overwrite or another --out."
-        )
+    else:
+        check_same_settings(folder, config)
 
 
 def share_start(cells: Sequence[tuple[Path, TrainConfig]]) -> None:

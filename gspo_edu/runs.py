@@ -65,17 +65,23 @@ def check_free(folder: Path, config: TrainConfig, overwrite: bool) -> None:
     """Raise RunFolderError if ``folder`` holds what a new run must not replace."""
     if (folder / CONFIG).exists():
         if not overwrite:
-            same = read_config(folder) == config
+            check_same_settings(folder, config)
             raise RunFolderError(
                 f"{folder} already holds this run. Go on with it by --resume {folder}, replace it "
                 "with --overwrite, or choose another --out."
-                if same
-                else f"{folder} holds a run with other settings. Replace it with --overwrite, or "
-                "choose another --out."
             )
     elif folder.is_dir() and {*folder.iterdir()} - {*leftovers(folder), folder / LOCK}:
         raise RunFolderError(
             f"{folder} holds files, but no run. Choose a new or empty folder for --out."
+        )
+
+
+def check_same_settings(folder: Path, config: TrainConfig) -> None:
+    """Raise RunFolderError if the run in ``folder`` is not that of ``config``."""
+    if read_config(folder) != config:
+        raise RunFolderError(
+            f"{folder} holds a run with other settings. Replace it with --overwrite, or choose "
+            "another --out."
         )
 
 
@@ -132,11 +138,13 @@ def run(
         for path in leftovers(folder):
             path.unlink(missing_ok=True)
         trainer = trainer_of(folder, config, watch_cold_start)
+        records: list[Record] = []
         for records in by_rollout(cut_back(folder, trainer)):
             on_rollout(records)
         while trainer.rollout < config.rollouts:
-            on_rollout(one_rollout(folder, trainer))
-        return finish(folder, trainer)
+            records = one_rollout(folder, trainer)
+            on_rollout(records)
+        return finish(folder, trainer, records)
 
 
 def one_rollout(folder: Path, trainer: Trainer) -> list[Record]:
@@ -152,10 +160,19 @@ def one_rollout(folder: Path, trainer: Trainer) -> list[Record]:
     return records
 
 
-def finish(folder: Path, trainer: Trainer) -> dict[str, Any]:
-    """Write the trained policy and summary.json; returns the latter's content."""
+def finish(folder: Path, trainer: Trainer, last: list[Record]) -> dict[str, Any]:
+    """Write the trained policy and summary.json; returns the latter's content.
+
+    Args:
+        folder: the run's.
+        trainer: after its last rollout.
+        last: the records of that rollout, whose evaluation need not be made again; empty if the
+            run has no rollouts.
+    """
     config, before = trainer.config, trainer.initial_held_out
-    after = trainer.held_out_metrics()
+    found = last[-1] if last else before
+    evaluated = all(type(found.get(name)) is float for name in before)
+    after = {name: found[name] for name in before} if evaluated else trainer.held_out_metrics()
     summary = {
         "objective": config.objective,
         "seed": config.seed,

@@ -52,6 +52,14 @@ def test_weights_and_card_come_back_exactly(tiny, tmp_path, shape):
         assert torch.equal(weight, other)
 
 
+def test_a_card_is_read_without_the_weights(tiny, policy_file):
+    data = policy_file.read_bytes()
+    policy_file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert load_card(policy_file) == card_of(tiny())
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_policy(policy_file)
+
+
 def test_the_file_is_safetensors_with_a_json_card(policy_file):
     data = policy_file.read_bytes()
     size = int.from_bytes(data[:8], "little")

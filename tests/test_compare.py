@@ -90,9 +90,12 @@ def test_runs_with_other_settings_are_not_mixed_in(tmp_path, cells, quick):
     run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
     before = files_of(tmp_path)
     other = quick(objective="grpo", seed=0, rollouts=1, lr=1e-4)
-    with pytest.raises(RunFolderError, match="other settings"):
+    with pytest.raises(RunFolderError, match="other settings") as of_compare:
         run_all(tmp_path, [other], jobs=1, overwrite=False)
     assert files_of(tmp_path) == before
+    with pytest.raises(RunFolderError) as of_train:
+        prepare_folder(folder_of(tmp_path, other), other, overwrite=False)
+    assert str(of_train.value) == str(of_compare.value)
 
 
 def test_summaries_hold_the_means_of_the_metrics(tmp_path, cells):

@@ -18,8 +18,10 @@ import torch
 
 from gspo_edu import runs
 from gspo_edu.checkpoint import CheckpointError, load_tensors, save_tensors
+from gspo_edu.config import TrainConfig
 from gspo_edu.run_lock import only_one
 from gspo_edu.runs import RunFolderError, prepare_folder, read_config, run
+from gspo_edu.trainer import Trainer
 
 WEIGHTS = ("policy.safetensors", "checkpoint.safetensors", "init.safetensors")
 
@@ -82,6 +84,45 @@ def test_a_run_leaves_what_its_docstring_says(undisturbed, quick):
     assert summary["updates"] == last["update"] == 6
     assert summary["held_out_reward_after"] == last["held_out_reward"]
     assert summary["held_out_reward_before"] != summary["held_out_reward_after"]
+
+
+def test_no_policy_is_evaluated_twice(tmp_path, quick, monkeypatch):
+    evaluated, real = [], Trainer.held_out_metrics
+
+    def counting(trainer):
+        evaluated.append(trainer.rollout)
+        return real(trainer)
+
+    monkeypatch.setattr(Trainer, "held_out_metrics", counting)
+    summary = started(tmp_path / "run", quick())
+    assert evaluated == [0, 2, 3]
+    (tmp_path / "run" / "summary.json").unlink()
+    assert run(tmp_path / "run", quick()) == summary
+    assert evaluated == [0, 2, 3, 0], "a resumed run knows its last evaluation"
+    none = started(tmp_path / "none", quick(rollouts=0))
+    assert evaluated == [0, 2, 3, 0, 0]
+    assert none["held_out_reward_after"] == none["held_out_reward_before"]
+
+
+def test_a_run_cut_short_is_evaluated_at_its_end(whole, quick):
+    shorter = quick(rollouts=1)
+    for name, lines in (("metrics.jsonl", 2), ("timings.jsonl", 1)):
+        kept = (whole / name).read_bytes().splitlines(keepends=True)[:lines]
+        (whole / name).write_bytes(b"".join(kept))
+    runs.write_json(whole / "config.json", dataclasses.asdict(shorter))
+    tensors, meta = load_tensors(whole / "checkpoint.safetensors")
+    save_tensors(whole / "checkpoint.safetensors", tensors, {**meta, "rollout": 1, "update": 2})
+    assert run(whole, shorter)["held_out_reward_after"] > 0
+
+
+def test_the_number_of_threads_is_the_configs(tmp_path, quick):
+    assert torch.get_num_threads() == 1
+    used = []
+    prepare_folder(tmp_path, quick(threads=2, rollouts=1), overwrite=False)
+    run(tmp_path, read_config(tmp_path), on_rollout=lambda _: used.append(torch.get_num_threads()))
+    assert used == [2]
+    assert json.loads((tmp_path / "config.json").read_text())["threads"] == 2
+    assert TrainConfig().threads == 1, "as long as nothing else is asked for"
 
 
 def test_times_are_in_the_timings_only(undisturbed):
