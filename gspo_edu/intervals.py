@@ -45,3 +45,31 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[floa
     sample = np.asarray(values, dtype=float)
     half = student_t_quantile((1 + level) / 2, count - 1) * sample.std(ddof=1) / math.sqrt(count)
     return float(sample.mean() - half), float(sample.mean() + half)
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean (Efron 1979).
+
+    Too narrow for few values: it resamples the spread that divides by n, and knows nothing of
+    Student's tails. From five normal values it holds the mean in about 85 % of cases, not in 95 %,
+    from eight in about 88 %. It stands beside ``mean_interval`` for values that are far from normal.
+
+    Args:
+        values: one number per seed.
+        level: wanted coverage, between 0 and 1.
+        resamples: how many times the values are drawn anew.
+        seed: of the draws; equal values get equal intervals.
+
+    Raises:
+        ValueError: if there are fewer than two values.
+    """
+    if len(values) < 2:
+        raise ValueError(
+            f"values has {len(values)} numbers; expected one per seed, of two or more seeds."
+        )
+    sample = np.asarray(values, dtype=float)
+    drawn = np.random.default_rng(seed).integers(len(sample), size=(resamples, len(sample)))
+    low, high = np.quantile(sample[drawn].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
