@@ -8,8 +8,14 @@ const math = await import(`data:text/javascript,${encodeURIComponent(text(mathFi
 
 const run = {
   loss({ logp, logp_old, advantages, mask, config }) {
-    const range = { low: config.clip_low, high: config.clip_high };
-    const result = math[config.loss](logp, logp_old, advantages, mask, range);
+    const result = math.OBJECTIVES[config.loss](logp, logp_old, advantages, mask, {
+      low: config.clip_low ?? config.log_clip_low,
+      high: config.clip_high ?? config.log_clip_high,
+      maxLen: config.max_len,
+      cap: config.cap,
+      tauPos: config.tau_pos,
+      tauNeg: config.tau_neg,
+    });
     return {
       ...result,
       token_ratio: math.tokenRatio(logp, logp_old, mask),

@@ -7,6 +7,7 @@ import subprocess
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("anywidget")
@@ -17,6 +18,7 @@ NODE = shutil.which("node")
 HERE = Path(__file__).parent
 CASES = json.loads((HERE.parent / "data" / "vectors.json").read_text())
 MATH_JS = Path(str(files("gspo_edu.widgets") / "static" / "math.js"))
+SHOWN = {"ppo", "grpo", "dr_grpo", "dapo", "cispo", "gspo", "gmpo", "sapo"}
 SPREADS = [
     (sigma, length, low, high)
     for sigma in (0.001, 0.02, 0.2, 1.0)
@@ -32,7 +34,7 @@ def in_browser(case):
     config = case["inputs"]["config"]
     if config["kind"] == "loss":
         plain = not config.get("beta") and "correction" not in config
-        return config["loss"] in {"ppo", "grpo", "gspo"} and plain
+        return config["loss"] in SHOWN and plain
     return config["kind"] in {"advantages", "ratio"}
 
 
@@ -71,6 +73,12 @@ def token_mean(flags, mask):
     return sum(map(sum, flags)) / max(sum(map(sum, mask)), 1)
 
 
+def where_better(flags, inputs):
+    """``flags`` of the answers with a positive advantage, 0 elsewhere."""
+    advantages = np.array(inputs["advantages"]).reshape(len(flags), -1)
+    return (np.array(flags) * (advantages > 0)).tolist()
+
+
 @pytest.mark.parametrize("case", OURS, ids=[case["id"] for case in OURS])
 def test_reference_case(case, browser_side):
     got = browser_side["results"][case["id"]]
@@ -83,6 +91,9 @@ def test_reference_case(case, browser_side):
             flags = got["clipped" if flag == "clip" else flag]
             got[f"{flag}_fraction_seq"] = answer_mean(flags, mask)
             got[f"{flag}_fraction_token_weighted"] = token_mean(flags, mask)
+        got["cap_fraction"] = token_mean(got["outside"], mask)
+        got["cap_fraction_trl"] = token_mean(where_better(got["outside"], case["inputs"]), mask)
+        got["geo_mean_ratio"] = got.get("ratio")
         for row, inside in zip(got["gradient"], mask, strict=True):
             assert all(value == 0 for value, on in zip(row, inside, strict=True) if not on)
         for row, token in case.get("grad_skip", []):
@@ -100,6 +111,11 @@ def test_the_selection_is_what_the_widgets_need():
         "ppo": 19,
         "grpo": 11,
         "gspo": 20,
+        "dr_grpo": 6,
+        "dapo": 11,
+        "cispo": 10,
+        "gmpo": 8,
+        "sapo": 10,
         "other": 22,
     }
 

@@ -61,6 +61,85 @@ export function gspo(logp, logpOld, advantages, mask, { low = 3e-4, high = 4e-4 
   return clippedLoss(ratio, spread(advantage, mask), answerShare(mask), mask, low, high);
 }
 
+// One clipped ratio per token, sum over each answer divided by one constant, mean over answers.
+export function drGrpo(logp, logpOld, advantages, mask, { low = 0.2, high = 0.27, maxLen }) {
+  const ratio = tokenRatio(logp, logpOld, mask);
+  const share = mask.map((row) => row.map((inside) => inside / maxLen / Math.max(mask.length, 1)));
+  return clippedLoss(ratio, perToken(advantages, mask), share, mask, low, high);
+}
+
+// PPO's token mean with a higher upper bound.
+export function dapo(logp, logpOld, advantages, mask, { low = 0.2, high = 0.28 } = {}) {
+  return ppo(logp, logpOld, advantages, mask, { low, high });
+}
+
+// The ratio, capped, is a constant weight on log pi: no token loses its gradient. Token mean.
+// outside: capped. Where A is 0, so is the gradient.
+export function cispo(logp, logpOld, advantages, mask, { cap = 5 } = {}) {
+  const ratio = tokenRatio(logp, logpOld, mask);
+  const tokens = Math.max(sum(mask.map(sum)), 1);
+  const advantage = perToken(advantages, mask);
+  const weight = mask.map((row, i) =>
+    row.map((inside, t) => (inside ? (Math.min(ratio[i][t], cap) * advantage[i][t]) / tokens : 0)),
+  );
+  const values = weight.map((row, i) => row.map((w, t) => (mask[i][t] ? w * logp[i][t] : 0)));
+  return smoothLoss(values, weight, mask, (i, t) => ratio[i][t] > cap);
+}
+
+// Each token's log-ratio is clipped on the side that the sign of A says, then the geometric mean is
+// taken. `ratio` is that mean, one per answer.
+export function gmpo(logp, logpOld, advantages, mask, { low = 0.4, high = 0.4 } = {}) {
+  const log = tokenLogRatio(logp, logpOld, mask);
+  const share = answerShare(mask);
+  const advantage = perToken(advantages, mask).map(
+    (row, i) => sum(row) / Math.max(sum(mask[i]), 1),
+  );
+  const clips = (i, t) =>
+    (log[i][t] > high && advantage[i] > 0) || (log[i][t] < -low && advantage[i] < 0);
+  const bounded = log.map((row, i) =>
+    row.map((x, t) => (clips(i, t) ? Math.min(Math.max(x, -low), high) : x)),
+  );
+  const ratio = bounded.map((row, i) => Math.exp(sum(row) / Math.max(sum(mask[i]), 1)));
+  const values = share.map((row, i) => row.map((part) => part * ratio[i] * advantage[i]));
+  const weight = values.map((row, i) => row.map((value, t) => (clips(i, t) ? 0 : value)));
+  const outside = (i, t) => log[i][t] > high || log[i][t] < -low;
+  return { ...smoothLoss(values, weight, mask, outside, clips), ratio };
+}
+
+// A sigmoid gate in place of a clip: the pull fades as the ratio leaves 1.
+export function sapo(logp, logpOld, advantages, mask, { tauPos = 1, tauNeg = 1.05 } = {}) {
+  const ratio = tokenRatio(logp, logpOld, mask);
+  const share = answerShare(mask);
+  const advantage = perToken(advantages, mask);
+  const tau = (i, t) => (advantage[i][t] > 0 ? tauPos : tauNeg);
+  const gate = (i, t) => 1 / (1 + Math.exp(-tau(i, t) * (ratio[i][t] - 1)));
+  const values = share.map((row, i) =>
+    row.map((part, t) => (part * 4 * gate(i, t) * advantage[i][t]) / tau(i, t)),
+  );
+  const weight = share.map((row, i) =>
+    row.map((part, t) => {
+      const open = gate(i, t);
+      return part * 4 * open * (1 - open) * ratio[i][t] * advantage[i][t];
+    }),
+  );
+  return smoothLoss(values, weight, mask, () => false);
+}
+
+// The objectives by the names of gspo_edu.objectives.
+export const OBJECTIVES = { ppo, grpo, dr_grpo: drGrpo, dapo, cispo, gspo, gmpo, sapo };
+
+// As clippedLoss, from each token's part of the objective and of its slope in log pi.
+function smoothLoss(values, weight, mask, outside, clips = () => false) {
+  const flags = (says) =>
+    mask.map((row, i) => row.map((inside, t) => Number(Boolean(inside) && says(i, t))));
+  return {
+    loss: -sum(values.map(sum)),
+    gradient: weight.map((row) => row.map((w) => -w)),
+    clipped: flags(clips),
+    outside: flags(outside),
+  };
+}
+
 // loss is minimised; gradient is d loss / d logp; clipped and outside are booleans per token.
 function clippedLoss(ratio, advantage, share, mask, low, high) {
   const points = mask.map((row, i) =>
