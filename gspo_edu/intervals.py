@@ -53,8 +53,8 @@ def bootstrap_interval(
     """Percentile bootstrap interval of the mean (Efron 1979).
 
     Too narrow for few values: it resamples the spread that divides by n, and knows nothing of
-    Student's tails. From five normal values it holds the mean in about 85 % of cases, not in 95 %,
-    from eight in about 88 %. It stands beside ``mean_interval`` for values that are far from normal.
+    Student's tails. From five normal values it holds the mean in about 85 % of cases, from eight in
+    about 88 %, not in 95 %. It stands beside ``mean_interval`` for values far from normal.
 
     Args:
         values: one number per seed.

@@ -5,26 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from gspo_edu.batch import Rollout
-from gspo_edu.clip_range import range_for_outside_share
 from gspo_edu.compare import summary_of
 from gspo_edu.config import TrainConfig
-from gspo_edu.initial import policy_of_run
-from gspo_edu.ratios import sequence_log_ratio
-from gspo_edu.runs import INIT, METRICS, METRICS_NEED, by_rollout, read_numbered, write_json
-from gspo_edu.sampler import answer_log_probs
-from gspo_edu.study_file import MATCHED, TUNED, Cell, Study, Tuning, in_words, reference_group
+from gspo_edu.runs import INIT, METRICS, METRICS_NEED, read_numbered
+from gspo_edu.study_file import MATCHED, TUNED, Cell, Study, in_words, reference_group
+from gspo_edu.study_match import matched_rate, step_size
+from gspo_edu.study_ranges import RANGE, measure_range, range_key
 from gspo_edu.study_runs import (
     DIVERGED,
-    DIVERGENCE,
     FINISHED,
     RANGES,
     Outcome,
@@ -37,11 +32,7 @@ from gspo_edu.study_runs import (
     run_name,
     start_folder,
 )
-from gspo_edu.trainer import Record, Trainer
 
-RANGE = "range.json"
-MOST_TRIES = 6
-DIGITS = 4  # of a rate or a range that was found: more would claim a precision it has not
 Row = dict[str, Any]
 
 
@@ -58,144 +49,12 @@ def final_reward(outcome: Outcome, folder: Path) -> float:
     return float(summary_of(folder)["held_out_reward_after"])
 
 
-def step_size(records: Sequence[Record]) -> float:
-    """How far the policy moves within a rollout: the mean of KL(pi_old || pi) at its last update.
-
-    Each record measures the KL per token before its own update, so the last of a rollout shows
-    what the updates before it did; one update per rollout gives 0.
-    """
-    return float(np.mean([rollout[-1]["kl_from_old"] for rollout in by_rollout([*records])]))
-
-
 def run_step_size(outcome: Outcome, folder: Path) -> float:
     """``step_size`` of a finished run; infinite if it diverged, NaN if it failed."""
     if outcome.status != FINISHED:
         return math.inf if outcome.status == DIVERGED else math.nan
     updates = summary_of(folder)["updates"]
     return step_size(read_numbered(folder / METRICS, METRICS_NEED, updates))
-
-
-@dataclass(frozen=True)
-class Matched:
-    """The outcome of a search for the rate that gives a wanted step size.
-
-    Attributes:
-        lr: the rate that came closest.
-        found: step size there.
-        tried: (rate, step size) in the order of the tries.
-    """
-
-    lr: float
-    found: float
-    tried: tuple[tuple[float, float], ...]
-
-
-def matched_rate(
-    measure: Callable[[float], float],
-    target: float,
-    start: float,
-    *,
-    tolerance: float = 0.1,
-    tries: int = MOST_TRIES,
-) -> Matched:
-    """The learning rate at which a policy moves by ``target`` per rollout.
-
-    The first step takes the KL to grow with the square of the rate, as it does for small steps;
-    later ones take the slope between the last two tries, and stay between the highest rate known to
-    be too low and the lowest known to be too high.
-
-    Args:
-        measure: step size at a rate; infinite where training diverged.
-        target: wanted step size, more than 0.
-        start: rate to try first.
-        tolerance: relative difference at which the search ends.
-        tries: most calls of ``measure``.
-
-    Raises:
-        ValueError: if the target is no positive number, or no try gave a finite step size.
-    """
-    if not 0 < target < math.inf:
-        raise ValueError(f"target is {target}; expected a positive step size.")
-    tried: list[tuple[float, float]] = []
-    lr, low, high, slope = start, 0.0, math.inf, 2.0
-    while len(tried) < tries:
-        found = measure(lr)
-        tried.append((lr, found))
-        if abs(found / target - 1) <= tolerance:
-            break
-        low, high = (lr, high) if found < target else (low, min(lr, high))
-        slope = slope_of(tried, slope)
-        usable = 0 < found < math.inf
-        guess = lr * (target / found) ** (1 / slope) if usable else (lr / 2 if found else lr * 2)
-        if not low < guess < high:
-            guess = math.sqrt(low * high) if low and high < math.inf else (low * 2 or high / 2)
-        lr = min(float(f"{guess:.{DIGITS}g}"), 1.0)
-    usable_tries = [(rate, found) for rate, found in tried if 0 < found < math.inf]
-    if not usable_tries:
-        raise ValueError(f"no rate gave a finite step size; tried {[rate for rate, _ in tried]}.")
-    lr, found = min(usable_tries, key=lambda one: abs(math.log(one[1] / target)))
-    return Matched(lr, found, tuple(tried))
-
-
-def slope_of(tried: Sequence[tuple[float, float]], otherwise: float) -> float:
-    """d log(step size) / d log(rate) between the last two tries, within reason."""
-    if len(tried) < 2 or not all(0 < found < math.inf for _, found in tried[-2:]):
-        return otherwise
-    (lr0, found0), (lr1, found1) = tried[-2:]
-    if lr0 == lr1:
-        return otherwise
-    return float(np.clip(math.log(found1 / found0) / math.log(lr1 / lr0), 0.5, 4.0))
-
-
-class Watching(Trainer):
-    """The trainer, which keeps log s of every answer that an update after the first finds."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.log_s: list[torch.Tensor] = []
-        self.first = True
-
-    def next_rollout(self) -> list[Record]:
-        """As the trainer's."""
-        self.first = True
-        return super().next_rollout()
-
-    def one_update(self, batch: Rollout, advantages: torch.Tensor) -> Record:
-        """As the trainer's; before a rollout's first update all ratios are 1."""
-        if not self.first:
-            replay = None if self.config.replay == "none" else batch.routes
-            with torch.no_grad():
-                logp = answer_log_probs(
-                    self.model, batch, temperature=self.config.temperature, replay=replay
-                ).logp
-            self.log_s.append(sequence_log_ratio(logp, batch.logp_old, batch.mask))
-        self.first = False
-        return super().one_update(batch, advantages)
-
-
-def measure_range(folder: Path, start: Path, config: TrainConfig, tuning: Tuning) -> None:
-    """Write the clip range for ``config`` into ``folder``.
-
-    It is read off the sequence ratios of ``tuning.rollouts`` rollouts on each tuning seed, trained
-    from the starting policy with the objective's own range. Ratios spread differently later in a
-    run: the range is right for its beginning.
-    """
-    seen = []
-    for seed in tuning.seed:
-        seeded = replace(config, seed=seed, rollouts=tuning.rollouts, eval_every=0)
-        model, task, _ = policy_of_run(start, seeded)
-        trainer = Watching(seeded, model, task)
-        try:
-            for _ in range(tuning.rollouts):
-                trainer.next_rollout()
-        except ValueError as error:
-            if DIVERGENCE not in str(error):
-                raise
-        seen += trainer.log_s
-    log_s = torch.cat(seen) if seen else torch.zeros(0)
-    low, high = range_for_outside_share(log_s[log_s.isfinite()], tuning.outside)
-    found = {"clip_low": float(f"{low:.{DIGITS}g}"), "clip_high": float(f"{high:.{DIGITS}g}")}
-    write_json(folder / RANGE, {**found, "answers": len(log_s), "outside": tuning.outside})
 
 
 class Search:
@@ -344,11 +203,6 @@ class Search:
         if row not in self.ranges:
             self.ranges.append(row)
         return {name: found[name] for name in ("clip_low", "clip_high")}
-
-
-def range_key(config: TrainConfig) -> TrainConfig:
-    """What a measured range depends on: everything but the seed and the length of the run."""
-    return replace(config, seed=0, rollouts=TrainConfig.rollouts, eval_every=0)
 
 
 def tuning_row(cell: Cell, config: TrainConfig, outcome: Outcome, folder: Path) -> Row:
