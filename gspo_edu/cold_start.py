@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from gspo_edu.adamw import AdamW
 from gspo_edu.batch import Rollout
 from gspo_edu.moe.experts import load_balancing_loss
 from gspo_edu.moe.model import TinyMoE
@@ -29,7 +30,7 @@ def cold_start_losses(
     The learning rate falls linearly to zero. ``balance`` weighs the load-balancing loss, which
     keeps all experts in use here and is off during RL.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    optimizer = AdamW(model.parameters(), lr=lr)
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = lr * (1 - step / steps)

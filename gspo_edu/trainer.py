@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gspo_edu import metrics
+from gspo_edu.adamw import AdamW
 from gspo_edu.advantages import check_rewards, group_advantages
 from gspo_edu.batch import Rollout, mini_batch_rows
 from gspo_edu.config import TrainConfig
@@ -51,7 +52,7 @@ class Trainer:
         self.device = torch_device(config.device)
         self.model = model.to(self.device)
         self.reference = copy.deepcopy(self.model).requires_grad_(False)
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         # Prompts and shuffles are drawn on the CPU, so that they are the same on every device.
