@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gspo_edu.runs import by_rollout
+from gspo_edu.run_files import by_rollout
 from gspo_edu.trainer import Record
 
 MOST_TRIES = 6

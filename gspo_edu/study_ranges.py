@@ -13,7 +13,7 @@ from gspo_edu.clip_range import range_for_outside_share
 from gspo_edu.config import TrainConfig
 from gspo_edu.initial import policy_of_run
 from gspo_edu.ratios import sequence_log_ratio
-from gspo_edu.runs import write_json
+from gspo_edu.run_files import write_json
 from gspo_edu.sampler import answer_log_probs
 from gspo_edu.study_file import Tuning
 from gspo_edu.study_runs import DIVERGENCE

@@ -14,7 +14,7 @@ import numpy as np
 
 from gspo_edu.compare import summary_of
 from gspo_edu.config import TrainConfig
-from gspo_edu.runs import INIT, METRICS, METRICS_NEED, read_numbered
+from gspo_edu.run_files import INIT, METRICS, METRICS_NEED, read_numbered
 from gspo_edu.study_file import MATCHED, TUNED, Cell, Study, in_words, reference_group
 from gspo_edu.study_match import matched_rate, step_size
 from gspo_edu.study_ranges import RANGE, measure_range, range_key
@@ -124,7 +124,14 @@ class Search:
         tuning, reference = self.study.tuning, reference_group(self.study, cell)[0]
         rate = self.rates.get(reference.group)
         given = float(reference.values.get("lr", TrainConfig.lr)) if rate is None else rate
-        target = mean_of(self.tried(reference, given, "runs to match"), "step_size")
+        shown = self.tried(reference, given, "runs to match")
+        target = mean_of(shown, "step_size")
+        if not 0 < target < math.inf:
+            raise ValueError(
+                f"arm {cell.arm!r} cannot be matched: the step size of {reference.arm!r} on the "
+                f"tuning seeds is {target}. {'; '.join(row['reason'] for row in shown)}"
+            )
+        self.rows += [{**row, "rule": "to match", "chosen": 1} for row in shown]
         rows: list[Row] = []
 
         def measure(lr: float) -> float:
@@ -208,7 +215,7 @@ class Search:
 def tuning_row(cell: Cell, config: TrainConfig, outcome: Outcome, folder: Path) -> Row:
     """What the table of tuning says about one run."""
     return {
-        "rule": cell.lr_from or "reference",
+        "rule": cell.lr_from,
         "arm": cell.arm,
         "setting": in_words(cell.setting),
         "lr": config.lr,

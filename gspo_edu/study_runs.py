@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 from tqdm.auto import tqdm
 
 from gspo_edu.checkpoint import save_policy
@@ -31,8 +32,9 @@ from gspo_edu.compare import claim_folder
 from gspo_edu.config import TrainConfig
 from gspo_edu.files import write_atomically
 from gspo_edu.initial import SHAPE, initial_policy
+from gspo_edu.run_files import INIT, write_json
 from gspo_edu.run_lock import only_one
-from gspo_edu.runs import INIT, run, write_json
+from gspo_edu.runs import run
 
 OUTCOME = "outcome.json"
 RUNS, STARTS, RANGES = "runs", "starts", "ranges"
@@ -151,9 +153,10 @@ def in_parallel(
     with tqdm(total=len(tasks), initial=over, desc=desc, unit="run", disable=not left) as bar:
         while left:
             processes = min(jobs or effective_n_jobs(-1), len(left))
-            parallel = Parallel(n_jobs=processes, return_as="generator_unordered")
+            work = [delayed(attempt)(folder, tasks[folder]) for folder in left]
             try:
-                for _ in parallel(delayed(attempt)(folder, tasks[folder]) for folder in left):
+                # One by one: joblib hands out several at once after some that ended soon.
+                for _ in Parallel(n_jobs=processes, return_as=as_they_end(), batch_size=1)(work):
                     bar.update()
             except BrokenExecutor:
                 in_flight = [f for f in left if outcome_of(f).status == RUNNING]
@@ -165,6 +168,12 @@ def in_parallel(
             bar.n = len(tasks) - len(left)
             bar.refresh()
     return {folder: outcome_of(folder) for folder in tasks}
+
+
+def as_they_end() -> str:
+    """``return_as`` for results as they come; some back ends give all at the end."""
+    backend, _ = get_active_backend()
+    return "generator_unordered" if backend.supports_return_generator else "list"
 
 
 def after_kill(outcome: Outcome, kills: int) -> Outcome:

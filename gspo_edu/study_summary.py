@@ -30,6 +30,8 @@ class GroupSummary:
         mean, median: over ``values``.
         t_interval: 95 % interval of the mean by Student's t, as ``gspo-edu compare`` gives it.
         bootstrap: 95 % percentile bootstrap, too narrow for few seeds (``bootstrap_interval``).
+        skipped: seeds on which updates were skipped, with the share of all updates; where it nears
+            1, training stood still.
         finished_mean: mean over the finished runs alone, to be read with ``diverged``.
         means: of the columns start, right, clip, drift, step_size, lr over the finished runs.
     """
@@ -39,6 +41,7 @@ class GroupSummary:
     values: dict[int, float]
     diverged: tuple[int, ...]
     missing: tuple[int, ...]
+    skipped: dict[int, float]
     mean: float
     median: float
     t_interval: tuple[float, float]
@@ -117,6 +120,7 @@ def group_summary(arm: str, setting: str, rows: Sequence[Row], metric: str) -> G
         values=values,
         diverged=tuple(row["seed"] for row in rows if row["status"] == DIVERGED),
         missing=tuple(seed for seed, value in by_seed.items() if math.isnan(value)),
+        skipped={row["seed"]: share for row in finished if (share := row.get("update_skipped"))},
         mean=mean_or_nan(sample),
         median=float(np.median(sample)) if sample else math.nan,
         t_interval=mean_interval(sample) if len(sample) > 1 else NAN,
@@ -230,6 +234,11 @@ def group_lines(group: GroupSummary, width: int) -> list[str]:
         lines.append(
             f"  {'':<{width}}  DIVERGED on {len(group.diverged)} seeds ({listed(group.diverged)}), "
             f"counted as 0; mean of the others {number(group.finished_mean)}"
+        )
+    if group.skipped:
+        lines.append(
+            f"  {'':<{width}}  UPDATES SKIPPED, since the gradient was not finite: "
+            + ", ".join(f"{share:.0%} on seed {seed}" for seed, share in group.skipped.items())
         )
     if group.missing:
         lines.append(
