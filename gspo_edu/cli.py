@@ -1,4 +1,4 @@
-"""The command line: ``gspo-edu train``, ``compare``, ``config`` and ``lessons``.
+"""The command line: ``gspo-edu train``, ``compare``, ``study``, ``config`` and ``lessons``.
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.
 """
@@ -29,6 +29,7 @@ from gspo_edu.config import (
     preset_names,
     read_toml,
 )
+from gspo_edu.study_file import read_study, study_names
 
 # How torch says that memory has run out; only CUDA's error has a type of its own.
 NO_MEMORY = re.compile(r"can't allocate|out of memory|excessive memory|overflow")
@@ -58,6 +59,16 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
     compare.add_argument("--overwrite", action="store_true", help="replace the runs in --out")
     add_config_flags(compare)
+
+    study = commands.add_parser(
+        "study", help="train the grid of arms, settings and seeds of a file"
+    )
+    study.add_argument(
+        "file", metavar="FILE", help=f"study file, or one that ships: {', '.join(study_names())}"
+    )
+    study.add_argument("--out", type=folder, help="its folder (default: runs/study-FILE)")
+    study.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
+    study.add_argument("--overwrite", action="store_true", help="replace the runs in --out")
 
     config = commands.add_parser("config", help="print every setting with its meaning, as TOML")
     add_config_flags(config)
@@ -221,6 +232,30 @@ def compare(args: argparse.Namespace) -> None:
     print(f"Figure: {figure}")
 
 
+def study(args: argparse.Namespace) -> None:
+    """Run ``gspo-edu study``."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs is {args.jobs}; expected 1 or more.")
+    try:
+        planned = read_study(args.file)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    out = args.out or Path("runs") / f"study-{planned.name}"
+
+    from gspo_edu.study import run_study
+    from gspo_edu.study_figure import save_study_figures
+
+    try:
+        result = run_study(planned, out, jobs=args.jobs, overwrite=args.overwrite)
+    except KeyboardInterrupt:
+        print("\nStopped. The same command without --overwrite goes on from here.", file=sys.stderr)
+        raise
+    print(result.text)
+    for figure in save_study_figures(out):
+        print(f"Figure: {figure}")
+    print(f"Tables: {out}")
+
+
 def print_config(args: argparse.Namespace) -> None:
     """Run ``gspo-edu config``: valid TOML, ready for --config."""
     config = config_of(args)
@@ -243,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, stop_like_ctrl_c)
-    command = {"train": train, "compare": compare, "config": print_config}
+    command = {"train": train, "compare": compare, "study": study, "config": print_config}
     try:
         if args.command == "lessons":
             return lesson_files.run(args)

@@ -10,9 +10,9 @@ with its reason, and counts as reward 0 in the means. A run that fails for anoth
 process, a full disk) is listed as failed, is in no mean, and is tried again by the next call.
 
 The runs go through joblib, so that another back end is one line around the call. Ray, here on one
-machine (``pip install ray``; the first line is needed once)::
+machine (``pip install ray``)::
 
-    from ray.util.joblib import register_ray; register_ray()
+    ray.init(num_cpus=2); ray.util.joblib.register_ray()
     with joblib.parallel_config(backend="ray"):
         run_study(study, out)
 
@@ -94,7 +94,7 @@ def run_study(
         configs = [config for _, config in cells]
         outcomes = run_all(out, configs, jobs=jobs, overwrite=overwrite)
         rows = run_rows(study, out, cells, outcomes)
-        command = f"{COMMAND} study {study.name}"
+        command = f"{COMMAND} study {study.source}"
         write_description(out / STUDY, study, cells, command=command, ranges=search.ranges)
         write_table(out / UPDATES, update_rows(study, out, cells, outcomes))
         write_table(out / RUN_TABLE, rows)

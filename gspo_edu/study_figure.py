@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gspo_edu.figures import per_rollout
+from gspo_edu.files import write_atomically
 from gspo_edu.intervals import mean_interval
-from gspo_edu.plots import Line, new_figure, objective_style
+from gspo_edu.plots import Line, new_figure, objective_style, png
 from gspo_edu.study_summary import NAN, GroupSummary, number, span, summarise
+from gspo_edu.study_table import RUN_TABLE, UPDATES, read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +62,7 @@ def study_figure(
     for group in groups:
         draw_curves(curves, group, updates, metric, styles[group.arm])
     curves.set(xlabel="rollout", ylabel="mean over its updates")
+    curves.locator_params(axis="x", integer=True)
     curves.set_title(TITLES.get(metric, metric), fontsize=10)
     for place, group in enumerate(groups):
         draw_end(ends, place, group, styles[group.arm])
@@ -66,6 +70,18 @@ def study_figure(
     ends.set(xlabel="held-out reward at the end", ylim=(len(groups) - 0.5, -0.5))
     ends.set_title(f"every seed, mean and 95 % interval ({groups[0].setting})", fontsize=10)
     return figure
+
+
+def save_study_figures(out: Path) -> list[Path]:
+    """Draw the study in ``out``, one picture per setting; returns their paths."""
+    updates, runs = read_table(out / UPDATES), read_table(out / RUN_TABLE)
+    if not updates:
+        return []
+    paths = []
+    for place, setting in enumerate(dict.fromkeys(row["setting"] for row in runs), 1):
+        paths.append(out / f"figure-{place}.png")
+        write_atomically(paths[-1], png(study_figure(updates, runs, setting=setting)))
+    return paths
 
 
 def study_alt(runs: Rows, *, setting: str | None = None, arms: Sequence[str] | None = None) -> str:
@@ -147,4 +163,4 @@ def draw_end(ax: Axes, place: int, group: GroupSummary, style: Mapping[str, Any]
         ax.plot(value, place + 0.18, marker="x" if broke else ".", color=colour, alpha=0.7)
     ax.plot(group.mean, place - 0.1, marker=marker, color=colour, markersize=6)
     if group.t_interval is not NAN:
-        ax.plot(group.t_interval, (place - 0.1,) * 2, color=colour, linewidth=2)
+        ax.plot(group.t_interval, (place - 0.1,) * 2, color=colour, linestyle=style["linestyle"])

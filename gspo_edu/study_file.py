@@ -110,6 +110,7 @@ class Study:
 
     Attributes:
         name: the file's name without ``.toml``.
+        source: how the command line names it: a shipped study's name, or the file's.
         text: the file itself.
         cells: its runs, seeds running fastest.
         pairs: (arm, arm) names; the differences "first minus second" are reported.
@@ -117,6 +118,7 @@ class Study:
     """
 
     name: str
+    source: str
     text: str
     cells: tuple[Cell, ...]
     pairs: tuple[tuple[str, str], ...]
@@ -153,7 +155,9 @@ def read_study(word: str | Path) -> Study:
             for cell in cells_of_arm(name, {**shared, **own}, tuning)
         )
         names = list(dict.fromkeys(cell.arm for cell in cells))
-        study = Study(path.stem, path.read_text("utf-8"), cells, read_pairs(pairs, names), tuning)
+        source = path.stem if path == shipped else path.name
+        text = path.read_text(encoding="utf-8")
+        study = Study(path.stem, source, text, cells, read_pairs(pairs, names), tuning)
         check_rules(study)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
