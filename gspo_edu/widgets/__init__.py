@@ -11,6 +11,8 @@ Constructor arguments are the traits; the browser and Python both read and write
   ``below``, ``above``, ``outside``, ``product_90``). Lesson 05.
 - ``GroupAdvantage(rewards, *, ddof, normalize, low, high)``: read also ``mean``, ``std``,
   ``advantages``. Lesson 00.
+- ``GradientWeights(ratios, advantages, *, objective, answer, token, …)``: a group of answers and
+  the settings of seven objectives; read ``weights()``, every token's weight under each. Lesson 06.
 
 Name the widget and end the cell with it (``clip = RatioClip()`` then ``clip``); a later cell prints
 ``clip.ratio`` or ``clip.words()``, one sentence on the present state. Every default gives a good
@@ -32,6 +34,7 @@ except ModuleNotFoundError as missing:
         "gspo_edu.widgets needs the package anywidget; install it with `pip install anywidget`."
     ) from missing
 
+from gspo_edu.widgets.gradient_weights import GradientWeights
 from gspo_edu.widgets.group_advantage import GroupAdvantage
 from gspo_edu.widgets.length_spread import LengthSpread
 from gspo_edu.widgets.one_answer import OneAnswer
@@ -40,6 +43,7 @@ from gspo_edu.widgets.ratio_clip import RatioClip
 from gspo_edu.widgets.stored import static_outputs
 
 __all__ = [
+    "GradientWeights",
     "GroupAdvantage",
     "LengthSpread",
     "OneAnswer",

@@ -1,4 +1,4 @@
-"""What the four widgets have in common: a static picture, words, and checks of their settings."""
+"""What all widgets have in common: a static picture, words, and checks of their settings."""
 
 from __future__ import annotations
 

@@ -7,10 +7,18 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from gspo_edu.widgets import GroupAdvantage, LengthSpread, OneAnswer, RatioClip, to_html
+from gspo_edu.gradient_map import SHOWN, silent
+from gspo_edu.widgets import (
+    GradientWeights,
+    GroupAdvantage,
+    LengthSpread,
+    OneAnswer,
+    RatioClip,
+    to_html,
+)
 
 pytestmark = pytest.mark.browser
-WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage]
+WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage, GradientWeights]
 
 
 @pytest.fixture
@@ -225,11 +233,66 @@ def test_group_advantage(show):
     assert "dead group" in page.locator(".gspo-words").inner_text()
 
 
+def test_gradient_weights(show):
+    page = show(GradientWeights())
+    chart = page.locator("svg.gspo-plot")
+
+    def agrees():
+        redraw(page)
+        mine = state(page, GradientWeights)
+        weights, (answer, token) = mine.weights(), mine.chosen()
+        total = sum(map(len, mine.ratios))
+        for name in SHOWN:
+            value = weights[name][answer][token]
+            shown = page.locator(f'[data-weight="{name}"]').inner_text().replace("−", "-")
+            assert shown == "0" if value == 0 else abs(float(shown) - value) < 5.1e-5
+            zeros = page.locator(f'[data-silent="{name}"]').inner_text()
+            assert zeros == f"{silent(weights[name])} of {total}"
+        dashed = page.locator('.gspo-weight[data-zero="true"]').count()
+        assert dashed == sum(silent(rows) for rows in weights.values())
+        return mine
+
+    agrees()
+    box = chart.bounding_box()
+    page.mouse.click(box["x"] + 0.95 * box["width"], box["y"] + box["height"] - 20)
+    mine = agrees()
+    assert (mine.objective, mine.chosen()) == ("sapo", (3, 3))
+    drag(page, chart, (0.95, 0.2), (0.95, 0.1))
+    mine = agrees()
+    assert mine.ratios[3][3] > 1.27
+    page.get_by_label("advantage of answer 4").focus()
+    page.keyboard.press("End")
+    assert agrees().advantages[3] == 3
+    page.get_by_label("temperature, A > 0").focus()
+    page.keyboard.press("ArrowRight")
+    assert agrees().sapo_pos == 1.1
+    page.get_by_label("Dr. GRPO", exact=True).check()
+    page.get_by_label("constant length").focus()
+    page.keyboard.press("ArrowLeft")
+    assert agrees().max_len == 7
+    page.get_by_label("GSPO", exact=True).check()
+    page.get_by_label("range: above 1 by").focus()
+    page.keyboard.press("End")
+    assert agrees().gspo_high == 4
+    page.get_by_role("button", name="first update").click()
+    mine = agrees()
+    assert [silent(rows) for rows in mine.weights().values()] == [0] * 7
+    page.get_by_role("button", name="Add a token").click()
+    page.get_by_role("button", name="Add an answer").click()
+    assert [len(row) for row in agrees().ratios] == [4, 2, 1, 4, 1]
+    page.get_by_role("button", name="Remove the last answer").click()
+    page.get_by_role("button", name="Remove its last token").click()
+    assert [len(row) for row in agrees().ratios] == [4, 2, 1, 3]
+    page.get_by_role("button", name="one loud token").click()
+    assert agrees().weights()["grpo"][0][0] == pytest.approx(-10 / 20)
+
+
 MOVES = {
     RatioClip: (0, (0.2, 0.5), (0.9, 0.5)),
     OneAnswer: (0, (0.9, 0.4), (0.9, 0.1)),
     LengthSpread: (1, (0.2, 0.5), (0.95, 0.5)),
     GroupAdvantage: (0, (0.05, 0.5), (0.9, 0.5)),
+    GradientWeights: (0, (0.95, 0.15), (0.95, 0.05)),
 }
 
 
@@ -281,6 +344,9 @@ EXTREMES = [
     GroupAdvantage([0.1, 0.1]),
     GroupAdvantage([0.0] * 15 + [1]),
     GroupAdvantage([-5, 12, 3], low=-10, high=20, normalize=False),
+    GradientWeights([[0.01]], [0]),
+    GradientWeights([[1.5] * 12, [30.0] * 12, [0.5] * 12], [-3, -3, 2.5]),
+    GradientWeights([[1.0]] * 6, [3, -3, 3, -3, 0, 1], objective="sapo"),
 ]
 
 

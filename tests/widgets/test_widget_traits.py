@@ -18,8 +18,12 @@ pytest.importorskip("anywidget")
 from PIL import Image
 from traitlets import TraitError
 
+from gspo_edu.advantages import group_advantages
+from gspo_edu.gradient_map import SHOWN, silent
 from gspo_edu.objectives import OBJECTIVES
+from gspo_edu.one_batch import ONE_BATCH
 from gspo_edu.widgets import (
+    GradientWeights,
     GroupAdvantage,
     LengthSpread,
     OneAnswer,
@@ -29,8 +33,9 @@ from gspo_edu.widgets import (
 )
 from gspo_edu.widgets.assets import SHARED, module, source
 from gspo_edu.widgets.base import CLIP_RANGES
+from gspo_edu.widgets.gradient_weights import KEYWORDS
 
-WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage]
+WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage, GradientWeights]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 every_widget = pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
 
@@ -82,6 +87,18 @@ def test_clip_ranges_are_the_objectives_defaults(name):
         (GroupAdvantage, {"rewards": [1, 2]}, "numbers from 0 to 1 .set low and high"),
         (GroupAdvantage, {"rewards": [1, float("nan")]}, "numbers from 0 to 1"),
         (GroupAdvantage, {"low": 2}, r"low, high is \(2.0, 1.0\)"),
+        (GradientWeights, {"ratios": []}, r"of lengths \[\]; expected 1 to 6 answers"),
+        (GradientWeights, {"ratios": [[1.0], []]}, r"of lengths \[1, 0\]; expected 1 to 6"),
+        (GradientWeights, {"ratios": [[1.0] * 13]}, r"of lengths \[13\]"),
+        (GradientWeights, {"ratios": [[1.0] * 11] * 4}, "40 tokens in all"),
+        (GradientWeights, {"ratios": [[1, 0], [2], [3], [4]]}, "expected positive numbers"),
+        (GradientWeights, {"advantages": [1]}, r"advantages is \[1.0\]; expected 4 numbers"),
+        (GradientWeights, {"advantages": [1, 2, 3, float("nan")]}, "expected 4 numbers"),
+        (GradientWeights, {"objective": "ppo"}, "expected any of"),
+        (GradientWeights, {"answer": 0}, "answer is 0; expected 1 or more"),
+        (GradientWeights, {"max_len": 0}, "max_len is 0; expected 1 or more"),
+        (GradientWeights, {"cispo_cap": 0}, "cispo_cap is 0.0; expected a positive number"),
+        (GradientWeights, {"dapo_low": 1.5}, "dapo_low is 1.5; expected a number between 0 and 1"),
         (GroupAdvantage, {"ddof": 2}, r"ddof is 2; expected 0 \(divide by n\)"),
     ],
 )
@@ -180,6 +197,50 @@ def test_group_advantage_numbers():
     assert GroupAdvantage([-1, 3], low=-1, high=3).advantages == [-1, 1]
 
 
+def test_gradient_weights_are_those_of_the_one_batch():
+    widget = GradientWeights()
+    batch = ONE_BATCH.tensors()
+    advantages = torch.tensor(widget.advantages, dtype=torch.float64)
+    assert advantages.tolist() == pytest.approx(group_advantages(batch.rewards, batch.group))
+    given = (batch.logp, batch.logp_old, advantages, batch.mask)
+    found = widget.weights()
+    assert list(found) == list(SHOWN)
+    for name in SHOWN:
+        extra = {"max_len": 8} if name == "dr_grpo" else {}
+        wanted = OBJECTIVES[name](*given, **extra).token_weight
+        for row, inside, shown in zip(wanted, batch.mask, found[name], strict=True):
+            torch.testing.assert_close(torch.tensor(shown).double(), row[inside], rtol=1e-6, atol=0)
+    assert [silent(found[name]) for name in SHOWN] == [2, 2, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_setting_of_gradient_weights_is_used(name):
+    """Defaults are the objective's own, and each trait changes its weights."""
+    defaults = inspect.signature(OBJECTIVES[name]).parameters
+    plain = GradientWeights([[0.3, 1.4, 9.0], [0.4, 1.0, 0.7]], [1.0, -1.0])
+    for keyword, trait in KEYWORDS[name].items():
+        if keyword != "max_len":
+            assert getattr(plain, trait) == defaults[keyword].default
+        before = plain.weights()[name]
+        changed = plain.settings()
+        extreme = {"max_len": 3, "cispo_cap": 1.1}.get(trait, 0.9)
+        other = GradientWeights(**{**changed, trait: extreme})
+        assert other.weights()[name] != before, trait
+
+
+def test_gradient_weights_takes_arrays_and_other_lengths():
+    widget = GradientWeights(np.array([[1.0, 1.2], [0.9, 1.0]]))
+    assert widget.advantages == [1, 1]
+    with widget.hold_trait_notifications():
+        widget.ratios, widget.advantages = [[1.0]] * 3, [1, 0, -1]
+    assert [row[0] for row in widget.weights()["grpo"]] == pytest.approx([1 / 3, 0, -1 / 3])
+    with pytest.raises(TraitError, match="expected 2 numbers, one for each answer"):
+        widget.ratios = [[1.0], [1.0]]
+    widget.answer, widget.token = 9, 9
+    assert widget.chosen() == (2, 0)
+    assert "Token 1 of answer 3 (ratio 1, A = -1.00)" in widget.words()
+
+
 @every_widget
 def test_cell_output_has_live_view_picture_and_words(widget_class):
     data, metadata = widget_class()._repr_mimebundle_()
@@ -210,6 +271,12 @@ def test_pictures_show_the_state():
     assert len(colours) == 40
     assert colours.count(colours[9]) == 11  # GRPO clips the last token if A > 0, GSPO all ten
     assert top.get_xlabel() == "ratio of each token"
+    bars, cells = GradientWeights([[1.0, 2.0], [0.5]], [1.0, -1.0]).picture().axes
+    assert [bar.get_height() for bar in bars.patches[-3:]] == [0, 1, -0.5]
+    hatched = [bar.get_hatch() is not None for bar in cells.patches]
+    assert hatched[:3] == [False, True, True]  # GRPO: clipped above for A > 0, below for A < 0
+    assert hatched[9:12] == [False, False, False]  # CISPO clips nobody
+    assert cells.get_xticklabels()[1].get_text() == "answer 2\nA = −1.00"
     density, _ = LengthSpread().picture().axes
     names = [text.get_text() for text in density.get_legend().get_texts()]
     assert names == ["below the range", "above the range"]

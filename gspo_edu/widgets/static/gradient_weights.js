@@ -1,0 +1,443 @@
+// Gradient weights: for a few answers, what each objective gives to every token.
+
+import { OBJECTIVES, sequenceRatio, sum } from "./math.js";
+import {
+  axis,
+  boxes,
+  button,
+  choice,
+  drag,
+  facts,
+  h,
+  legend,
+  mount,
+  plot,
+  pool,
+  scale,
+  set,
+  signed,
+  significant,
+  slider,
+  steps,
+  svg,
+  twoDigits,
+  width,
+  write,
+} from "./frame.js";
+
+const LOW = twoDigits(0.0001, 0.9);
+const HIGH = twoDigits(0.0001, 4);
+const LOGS = twoDigits(0.01, 2);
+const TAUS = twoDigits(0.1, 5);
+const range = (name) => [
+  [`${name}_low`, "low", "range: below 1 by", LOW],
+  [`${name}_high`, "high", "range: above 1 by", HIGH],
+];
+// Name, label, and the settings with sliders: [trait, keyword in math.js, label, values].
+// The last entry of Dr. GRPO is what it shares with another row, which has the sliders for it.
+const ROWS = [
+  ["grpo", "GRPO", range("grpo")],
+  ["dr_grpo", "Dr. GRPO", [["max_len", "maxLen", "constant length", count(1, 64)]], range("grpo")],
+  ["dapo", "DAPO", range("dapo")],
+  ["cispo", "CISPO", [["cispo_cap", "cap", "cap of the ratio", twoDigits(0.1, 20)]]],
+  ["gspo", "GSPO", range("gspo")],
+  [
+    "gmpo",
+    "GMPO",
+    [
+      ["gmpo_low", "low", "log-ratio: below 0 by", LOGS],
+      ["gmpo_high", "high", "log-ratio: above 0 by", LOGS],
+    ],
+  ],
+  [
+    "sapo",
+    "SAPO",
+    [
+      ["sapo_pos", "tauPos", "temperature, A > 0", TAUS],
+      ["sapo_neg", "tauNeg", "temperature, A < 0", TAUS],
+    ],
+  ],
+];
+// How a weight comes about where the gradient flows.
+const FORMULAS = {
+  grpo: "r·A / (G·L)",
+  dr_grpo: "r·A / (G · constant)",
+  dapo: "r·A / (all tokens)",
+  cispo: "min(r, cap)·A / (all tokens)",
+  gspo: "s·A / (G·L)",
+  gmpo: "A / (G·L) times the mean of the clipped ratios",
+  sapo: "r·A / (G·L) times how far the gate is open",
+};
+const TRAITS = ROWS.flatMap(([, , settings]) => settings.map(([trait]) => trait));
+const NAMES = ["ratios", "advantages", "objective", "answer", "token", ...TRAITS];
+const EDGE = { left: 66, right: 4, top: 22 };
+const CHART = 110; // height of the bars
+const ROW = 30;
+const CELLS = EDGE.top + CHART + 46; // top of the cells
+const HEIGHT = CELLS + ROWS.length * ROW + 4;
+const GAP = 0.4; // between two answers, in columns
+const MOST = { answers: 6, tokens: 12, all: 40 };
+const RATIOS = [...twoDigits(0.1, 0.99), ...count(100, 199).map((n) => n / 100), ...twoDigits(2, 10)];
+const ZOOMS = [1.5, 2, 3, 5, 10, 100];
+const ONE_BATCH = [[1.5, 0.5, 1], [0.5, 2], [1.25], [1.2, 0.9, 1, 1.1]];
+
+function count(first, last) {
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+}
+
+export function render(context) {
+  return mount(context, "Gradient weights", NAMES, [2, 3, 5], ({ root, get, change, say }) => {
+    let zoom = ZOOMS[0];
+    let dragging = false; // the axis never changes under the moving hand
+    let places = []; // [answer, token, left edge in columns] of every token
+
+    const chosen = () => {
+      const answer = Math.min(get("answer"), get("ratios").length) - 1;
+      return [answer, Math.min(get("token"), get("ratios")[answer].length) - 1];
+    };
+    const setRatio = (i, t, value) => {
+      const ratios = get("ratios").map((row) => [...row]);
+      ratios[i][t] = Number(value.toPrecision(3));
+      change({ ratios, answer: i + 1, token: t + 1 });
+    };
+    const setAdvantage = (value) => {
+      const advantages = [...get("advantages")];
+      advantages[chosen()[0]] = value;
+      change({ advantages });
+    };
+    const start = (ratios, advantages) => change({ ratios, advantages, answer: 1, token: 1 });
+
+    const chart = plot(HEIGHT, "Bars of the token ratios, and each token's weight per objective");
+    chart.classList.add("gspo-updown");
+    const band = svg("rect", { class: "gspo-band" });
+    const back = svg("g");
+    const yAxis = axis(back, true);
+    const bars = svg("path", { class: "gspo-barre" });
+    const chosenBar = svg("path", { class: "gspo-barre", "data-chosen": "true" });
+    const one = svg("line", { class: "gspo-base" });
+    const barTexts = pool(chart, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
+    const titles = pool(chart, () => svg("text", { class: "gspo-title", "text-anchor": "middle" }));
+    const yLabel = svg("text", { class: "gspo-label", x: 0, y: 13 }, "ratio (log)");
+    const column = svg("rect", { class: "gspo-outline" });
+    const lines = ROWS.map(([name, label], i) => {
+      const group = svg("g");
+      group.append(svg("text", { class: "gspo-label", x: 0, y: CELLS + i * ROW + 19 }, label));
+      const cells = pool(group, () => svg("rect", { class: "gspo-weight", rx: 3 }));
+      const texts = pool(group, () => svg("text", { "text-anchor": "middle" }));
+      return { name, group, label: group.firstChild, cells, texts };
+    });
+    chart.append(band, back, bars, chosenBar, one, yLabel, ...lines.map((line) => line.group));
+    chart.append(column);
+
+    let x = scale(0, 1, 0, 1);
+    let y = scale(0, 1, 0, 1);
+    let held = [0, 0];
+    drag(chart, (px, py, first) => {
+      if (first) {
+        const at = x.back(px);
+        const near = places.reduce((a, b) =>
+          Math.abs(b[2] + 0.5 - at) < Math.abs(a[2] + 0.5 - at) ? b : a,
+        );
+        held = [near[0], near[1]];
+        dragging = py < EDGE.top + CHART + 4;
+        const row = Math.floor((py - CELLS) / ROW);
+        if (row >= 0 && row < ROWS.length) change({ objective: ROWS[row][0] });
+        if (!dragging) change({ answer: held[0] + 1, token: held[1] + 1 });
+      }
+      const reach = Math.log(zoom);
+      if (dragging) setRatio(...held, Math.exp(Math.min(Math.max(y.back(py), -reach), reach)));
+    });
+    const release = () => {
+      if (!dragging) return;
+      dragging = false;
+      draw();
+    };
+    chart.addEventListener("pointerup", release);
+    chart.addEventListener("pointercancel", release);
+
+    const answer = slider("answer", (at) => change({ answer: at, token: 1 }));
+    const token = slider("token", (at) => change({ token: at }));
+    const ratio = steps("its ratio", RATIOS, (value) => setRatio(...chosen(), value));
+    const advantage = slider("its advantage", setAdvantage);
+    const objective = choice(
+      "Objective",
+      ROWS.map(([name, label]) => [name, label]),
+      (name) => change({ objective: name }),
+    );
+    let shown = []; // the settings that the two sliders move
+    const knobs = [0, 1].map((k) =>
+      slider("setting", (index) => change({ [shown[k][0]]: shown[k][3][index] })),
+    );
+    const longer = button("Add a token", () => {
+      const ratios = get("ratios").map((row, i) => (i === chosen()[0] ? [...row, 1] : row));
+      change({ ratios, token: ratios[chosen()[0]].length });
+    });
+    const shorter = button("Remove its last token", () => {
+      const i = chosen()[0];
+      change({ ratios: get("ratios").map((row, k) => (k === i ? row.slice(0, -1) : row)) });
+    });
+    const more = button("Add an answer", () => {
+      const ratios = [...get("ratios"), [1]];
+      change({ ratios, advantages: [...get("advantages"), 1], answer: ratios.length, token: 1 });
+    });
+    const fewer = button("Remove the last answer", () =>
+      change({ ratios: get("ratios").slice(0, -1), advantages: get("advantages").slice(0, -1) }),
+    );
+    const numbers = facts([
+      ["ratio", "token's ratio r"],
+      ["sequence", "answer's ratio s"],
+      ["weight", "weight of the token"],
+      ["silent", "tokens with gradient 0"],
+    ]);
+    const table = weightTable();
+    const oneBatch = [1.5075567228888183, -0.9045340337332909, 0.3015113445777636];
+    const advantages = [...oneBatch, oneBatch[1]];
+    root.append(
+      h(
+        "div",
+        { class: "gspo-bar" },
+        h(
+          "div",
+          { class: "gspo-buttons", role: "group", "aria-label": "Examples" },
+          button("the one batch", () => start(ONE_BATCH, advantages)),
+          button("first update", () =>
+            start(
+              ONE_BATCH.map((row) => row.map(() => 1)),
+              advantages,
+            ),
+          ),
+          button("one loud token", () => start([[10, ...Array(9).fill(1)], Array(10).fill(1)], [-1, 1])),
+        ),
+        h("div", { class: "gspo-buttons" }, shorter, longer),
+        h("div", { class: "gspo-buttons" }, fewer, more),
+      ),
+      h("div", { class: "gspo-bar" }, objective.node),
+      h(
+        "div",
+        { class: "gspo-columns" },
+        h(
+          "div",
+          {},
+          chart,
+          legend([
+            ["blue", "pushed up"],
+            ["red", "pushed down"],
+            ["soft", "exactly zero", "dashed"],
+            ["green", "GRPO's range"],
+          ]),
+        ),
+        h(
+          "div",
+          {},
+          answer.node,
+          advantage.node,
+          token.node,
+          ratio.node,
+          ...knobs.map((knob) => knob.node),
+          table.node,
+        ),
+      ),
+      numbers.node,
+    );
+    numbers.node.classList.add("gspo-four");
+
+    function draw() {
+      const ratios = get("ratios");
+      const [i, t] = chosen();
+      const name = get("objective");
+      const most = Math.max(...ratios.map((row) => row.length));
+      const mask = ratios.map((row) => count(1, most).map((k) => Number(k <= row.length)));
+      const logp = mask.map((row, a) => row.map((on, k) => (on ? Math.log(ratios[a][k]) : 0)));
+      const old = mask.map((row) => row.map(() => 0));
+      const results = {};
+      for (const [key, , settings, more = []] of ROWS) {
+        const chosenSettings = [...settings, ...more].map(([trait, word]) => [word, get(trait)]);
+        const given = [logp, old, get("advantages"), mask, Object.fromEntries(chosenSettings)];
+        const { gradient } = OBJECTIVES[key](...given);
+        results[key] = ratios.map((row, a) => row.map((_, k) => 0 - gradient[a][k]));
+      }
+      const s = sequenceRatio(logp, old, mask);
+
+      let left = 0;
+      places = [];
+      const starts = ratios.map((row, a) => {
+        const begin = left;
+        row.forEach((_, k) => places.push([a, k, left + k]));
+        left += row.length + GAP;
+        return begin;
+      });
+      const wide = width(chart);
+      const low = EDGE.top + CHART;
+      x = scale(0, left - GAP, EDGE.left, wide - EDGE.right);
+      const cell = x(1) - x(0);
+      const furthest = Math.exp(Math.max(...ratios.flat().map((r) => Math.abs(Math.log(r)))));
+      if (!dragging) zoom = ZOOMS.find((size) => size >= furthest * 1.04) ?? furthest * 1.04;
+      const reach = Math.log(zoom);
+      y = scale(-reach, reach, low, EDGE.top);
+      const at = (value) => y(Math.min(Math.max(Math.log(value), -reach), reach));
+
+      yAxis(
+        [1 / zoom, 1, zoom].map((v) => [at(v), significant(v, 2)]),
+        EDGE.left,
+        wide - EDGE.right,
+      );
+      const top = at(1 + get("grpo_high"));
+      set(band, { x: EDGE.left, y: top, width: wide - EDGE.right - EDGE.left });
+      set(band, { height: at(1 - get("grpo_low")) - top });
+      set(one, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(1), y2: at(1) });
+      const gap = Math.min(cell * 0.06, 4);
+      const bar = ([a, k, column]) => {
+        const value = ratios[a][k];
+        const high = at(Math.max(value, 1)) - 0.75;
+        return [x(column) + gap, high, cell - 2 * gap, at(Math.min(value, 1)) + 0.75 - high];
+      };
+      const mine = places.find(([a, k]) => a === i && k === t);
+      set(bars, { d: boxes(places.map(bar)) });
+      set(chosenBar, { d: boxes([bar(mine)]) });
+      const roomy = cell >= 30;
+      barTexts(roomy ? places.length : 0).forEach((text, n) => {
+        const [a, k, column] = places[n];
+        set(text, { x: x(column + 0.5), y: low + 15 });
+        write(text, significant(ratios[a][k], 3));
+      });
+      titles(ratios.length).forEach((text, a) => {
+        const A = get("advantages")[a];
+        const space = cell * ratios[a].length;
+        set(text, { x: x(starts[a] + ratios[a].length / 2), y: low + 36 });
+        set(text, { "data-tone": A > 0 ? "blue" : A < 0 ? "red" : "soft" });
+        const sign = A > 0 ? "▲" : A < 0 ? "▼" : "·";
+        write(text, space >= 76 ? `${sign} A = ${signed(A)}` : space >= 44 ? signed(A) : sign);
+      });
+
+      const largest = Math.max(...Object.values(results).flat(2).map(Math.abs)) || 1;
+      const written = cell >= 46;
+      for (const [row, { name: key, label, cells, texts }] of lines.entries()) {
+        const box = cells(places.length);
+        const text = texts(written ? places.length : 0);
+        set(label, { "font-weight": key === name ? 700 : 400 });
+        places.forEach(([a, k, column], n) => {
+          const weight = results[key][a][k];
+          set(box[n], {
+            x: x(column) + 1.5,
+            y: CELLS + row * ROW + 1.5,
+            width: Math.max(cell - 3, 1),
+            height: ROW - 3,
+            "data-tone": weight > 0 ? "blue" : "red",
+            "data-zero": weight === 0,
+            style: `--part: ${(68 * (Math.abs(weight) / largest) ** 0.7).toFixed(1)}%`,
+          });
+          if (!written) return;
+          set(text[n], { x: x(column + 0.5), y: CELLS + row * ROW + 19 });
+          write(text[n], weight === 0 ? "0" : signed(weight, 3));
+        });
+      }
+      const line = ROWS.findIndex(([key]) => key === name);
+      set(column, { x: x(mine[2]), y: CELLS + line * ROW, width: cell, height: ROW, rx: 4 });
+
+      const [, label, settings] = ROWS[line];
+      shown = settings;
+      knobs.forEach((knob, k) => {
+        knob.node.dataset.hidden = String(!settings[k]);
+        if (!settings[k]) return;
+        const [trait, , text, values] = settings[k];
+        const value = get(trait);
+        knob.show({
+          min: 0,
+          max: values.length - 1,
+          step: 1,
+          at: nearest(values, value),
+          text: significant(value, 3),
+          label: `${label}, ${text}`,
+        });
+      });
+      const A = get("advantages")[i];
+      const total = places.length;
+      answer.show({
+        min: 1,
+        max: Math.max(ratios.length, 2),
+        step: 1,
+        at: i + 1,
+        text: `${i + 1} of ${ratios.length}`,
+      });
+      token.show({
+        min: 1,
+        max: Math.max(ratios[i].length, 2),
+        step: 1,
+        at: t + 1,
+        text: `${t + 1} of ${ratios[i].length}`,
+        label: `token of answer ${i + 1}`,
+      });
+      advantage.show({
+        min: -3,
+        max: 3,
+        step: 0.01,
+        at: A,
+        text: signed(A),
+        label: `advantage of answer ${i + 1}`,
+      });
+      ratio.show(ratios[i][t], significant(ratios[i][t], 3), `ratio of token ${t + 1}`);
+      objective.show(name);
+      shorter.disabled = ratios[i].length <= 1;
+      longer.disabled = ratios[i].length >= MOST.tokens || total >= MOST.all;
+      fewer.disabled = ratios.length <= 1;
+      more.disabled = ratios.length >= MOST.answers || total >= MOST.all;
+      const silent = (key) => sum(results[key].flat().map((weight) => Number(weight === 0)));
+      const weight = results[name][i][t];
+      numbers.show({
+        ratio: significant(ratios[i][t], 4),
+        sequence: s[i].toFixed(6),
+        weight: weight === 0 ? "0" : signed(weight, 4),
+        silent: `${silent(name)} of ${total}`,
+      });
+      table.show(results, i, t, silent, total, name);
+      say(sentence(label, name, i, t, weight, A, silent(name), total));
+    }
+    return draw;
+  });
+}
+
+function nearest(values, value) {
+  const distance = (one) => Math.abs(Math.log(one / value));
+  return values.reduce((best, one, i) => (distance(one) < distance(values[best]) ? i : best), 0);
+}
+
+function sentence(label, name, i, t, weight, A, silent, total) {
+  const who = `token ${t + 1} of answer ${i + 1}`;
+  const whole = `In all, the gradient of ${silent} of ${total} tokens is exactly zero.`;
+  if (weight !== 0) {
+    return `${label}: ${who} gets ${FORMULAS[name]} = ${signed(weight, 4)}. ${whole}`;
+  }
+  const moved = A > 0 ? "likelier already" : "less likely already";
+  const unit = name === "gspo" ? "its answer has become" : "it has become";
+  const reason = A === 0 ? "A = 0" : `${unit} ${moved}, beyond the range`;
+  return `${label}: ${who} gets no gradient, since ${reason}. ${whole}`;
+}
+
+function weightTable() {
+  const rows = ROWS.map(([key, label]) => ({
+    key,
+    head: h("th", { scope: "row" }, label),
+    weight: h("td", { "data-weight": key }),
+    silent: h("td", { "data-silent": key }),
+  }));
+  const heads = ["", "this token", "gradient 0"].map((text) => h("th", { scope: "col" }, text));
+  const node = h(
+    "table",
+    { class: "gspo-weights" },
+    h("caption", {}, "Weight of the chosen token, and tokens without gradient."),
+    h("thead", {}, h("tr", {}, ...heads)),
+    h("tbody", {}, ...rows.map(({ head, weight, silent }) => h("tr", {}, head, weight, silent))),
+  );
+  return {
+    node,
+    show(results, i, t, silent, total, name) {
+      for (const { key, weight, silent: zeros } of rows) {
+        const value = results[key][i][t];
+        write(weight, value === 0 ? "0" : signed(value, 4));
+        write(zeros, `${silent(key)} of ${total}`);
+        set(weight, { "data-tone": value > 0 ? "blue" : value < 0 ? "red" : "soft" });
+        set(weight, { "data-mine": key === name });
+      }
+    },
+  };
+}
