@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,21 @@ from tqdm.auto import tqdm
 
 from gspo_edu.config import TrainConfig
 from gspo_edu.files import write_atomically
-from gspo_edu.initial import check_start
 from gspo_edu.intervals import mean_interval
 from gspo_edu.progress import cold_start_bar
-from gspo_edu.run_lock import RunFolderError, only_one
-from gspo_edu.runs import (
+from gspo_edu.run_files import (
     CONFIG,
     INIT,
     METRICS,
     METRICS_NEED,
     SUMMARY,
     check_same_settings,
-    prepare_folder,
     read_numbered,
-    run,
-    trainer_of,
 )
+from gspo_edu.run_lock import RunFolderError, only_one
 
+# What trains is imported in the functions below: torch is then loaded by the worker processes
+# while this one loads it as well, and not only after that.
 FEWEST_SEEDS = 5
 REWARDS = ("held_out_reward_before", "held_out_reward_after", "held_out_exact_after")
 
@@ -46,6 +45,8 @@ def claim_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> None:
     Raises:
         RunFolderError: if the folder holds a run with other settings.
     """
+    from gspo_edu.runs import prepare_folder
+
     if overwrite or not (folder / CONFIG).exists():
         prepare_folder(folder, config, overwrite=overwrite)
     else:
@@ -54,10 +55,12 @@ def claim_folder(folder: Path, config: TrainConfig, *, overwrite: bool) -> None:
 
 def share_start(cells: Sequence[tuple[Path, TrainConfig]]) -> None:
     """Give every run the same policy to start from; a cold start is made once, not once a run."""
+    from gspo_edu.runs import write_start
+
     (first, config), *others = cells
     if not (first / INIT).exists():
         with only_one(first):
-            trainer_of(first, config, cold_start_bar)
+            write_start(first, config, cold_start_bar)
     for folder, _ in others:
         if not (folder / INIT).exists():
             write_atomically(folder / INIT, (first / INIT).read_bytes())
@@ -65,6 +68,8 @@ def share_start(cells: Sequence[tuple[Path, TrainConfig]]) -> None:
 
 def finished_run(folder: Path, config: TrainConfig) -> dict[str, Any]:
     """The summary of the run in ``folder``, after going on with it as needed."""
+    from gspo_edu.runs import run
+
     if not (folder / SUMMARY).exists():
         run(folder, config)
     return summary_of(folder)
@@ -118,17 +123,41 @@ def run_all(
             trains in ``out``.
     """
     cells = [(folder_of(out, config), config) for config in configs]
-    if not out.exists():
-        check_start(configs[0])
-    with only_one(out):
-        for folder, config in cells:
-            claim_folder(folder, config, overwrite=overwrite)
-        share_start(cells)
-        unfinished = sum(not (folder / SUMMARY).exists() for folder, _ in cells)
-        processes = min(jobs or cpu_count(), max(unfinished, 1))
-        parallel = Parallel(n_jobs=processes, return_as="generator")
+    left = sum(overwrite or not (folder / SUMMARY).exists() for folder, _ in cells)
+    processes = min(jobs or cpu_count(), max(left, 1))
+    with ExitStack() as locked:
+        with workers_loading(processes):
+            from gspo_edu.initial import check_start
+
+            if not out.exists():
+                check_start(configs[0])
+            locked.enter_context(only_one(out))
+            for folder, config in cells:
+                claim_folder(folder, config, overwrite=overwrite)
+            share_start(cells)
+        # One by one: joblib would hand out several at once after some that were finished already.
+        parallel = Parallel(n_jobs=processes, return_as="generator", batch_size=1)
         done = parallel(delayed(finished_run)(folder, config) for folder, config in cells)
         return list(tqdm(done, total=len(cells), desc="runs", unit="run"))
+
+
+@contextmanager
+def workers_loading(processes: int) -> Iterator[None]:
+    """Start joblib's worker processes, which load torch meanwhile; wait for them at the end."""
+    loaded: Iterator[None] = iter(())
+    if processes > 1:
+        parallel = Parallel(n_jobs=processes, return_as="generator", batch_size=1)
+        loaded = parallel(delayed(load_trainer)() for _ in range(processes))
+    try:
+        yield
+    finally:
+        for _ in loaded:
+            pass
+
+
+def load_trainer() -> None:
+    """Import what trains."""
+    import gspo_edu.runs  # noqa: F401
 
 
 def comparison_table(summaries: Sequence[dict[str, Any]]) -> str:

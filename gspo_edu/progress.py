@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tqdm.auto import tqdm
 
 from gspo_edu.config import TrainConfig
-from gspo_edu.trainer import Record
+from gspo_edu.run_files import Record
 
 
 def cold_start_bar(losses: Iterator[float], steps: int) -> Iterator[float]:

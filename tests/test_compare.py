@@ -1,5 +1,8 @@
 """Objectives side by side: paired seeds, honest intervals, no run made twice."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -63,7 +66,7 @@ def test_what_is_finished_is_not_run_again(tmp_path, cells, monkeypatch):
         trained.append(folder.name)
         return run(folder, config)
 
-    monkeypatch.setattr(compare, "run", watching)
+    monkeypatch.setattr("gspo_edu.runs.run", watching)
     both = run_all(tmp_path, cells[:2], jobs=1, overwrite=False)
     assert trained == ["grpo-seed1"]
     assert both[0] == first[0]
@@ -190,12 +193,45 @@ def test_no_more_processes_than_runs_that_are_left(tmp_path, cells, monkeypatch,
 
     def watching(n_jobs, **rest):
         asked.append(n_jobs)
+        assert rest["batch_size"] == 1, "or one process could get several runs, another none"
         return real(n_jobs=n_jobs, **rest)
 
     monkeypatch.setattr(compare, "Parallel", watching)
     run_all(tmp_path, cells[:2], jobs=jobs, overwrite=False)
     run_all(tmp_path, cells[:2], jobs=jobs, overwrite=False)
     assert asked == [1, 1], "one run was left, then none"
+
+
+def test_processes_are_started_before_this_one_has_loaded_torch(tmp_path):
+    """Torch takes more than a second to load: all processes do it at the same time."""
+    code = f"""
+import sys
+from pathlib import Path
+from gspo_edu import compare
+from gspo_edu.config import TrainConfig
+
+started, real = [], compare.Parallel
+
+def watching(**keywords):
+    started.append("torch" in sys.modules)
+    return real(**keywords)
+
+compare.Parallel = watching
+small = {{"rollouts": 1, "prompts": 2, "group_size": 2, "mini_batches": 1, "eval_prompts": 2}}
+configs = [TrainConfig(seed=seed, device="cpu", **small) for seed in (0, 1)]
+found = compare.run_all(Path({str(tmp_path / "out")!r}), configs, jobs=2, overwrite=False)
+print(started, [run["seed"] for run in found])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[False, True] [0, 1]\n", done.stderr
+
+
+def test_a_refusal_comes_before_any_process_is_left_alone(tmp_path, cells, quick):
+    run_all(tmp_path, cells[:1], jobs=1, overwrite=False)
+    others = [quick(objective="grpo", seed=seed, rollouts=1, lr=1e-4) for seed in (0, 1, 2)]
+    with pytest.raises(RunFolderError, match="other settings"):
+        run_all(tmp_path, others, jobs=2, overwrite=False)
+    assert len(run_all(tmp_path, cells[:2], jobs=2, overwrite=False)) == 2
 
 
 @pytest.mark.parametrize(
