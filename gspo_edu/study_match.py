@@ -19,9 +19,10 @@ def step_size(records: Sequence[Record]) -> float:
     """How far the policy moves within a rollout: the mean of KL(pi_old || pi) at its last update.
 
     Each record measures the KL per token before its own update, so the last of a rollout shows
-    what the updates before it did; one update per rollout gives 0.
+    what the updates before it did; one update per rollout gives 0, a KL that is not finite NaN.
     """
-    return float(np.mean([rollout[-1]["kl_from_old"] for rollout in by_rollout([*records])]))
+    ends = [rollout[-1]["kl_from_old"] for rollout in by_rollout([*records])]
+    return float(np.mean([math.nan if kl is None else kl for kl in ends]))
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def in_parallel(
     """Attempt everything that is not over yet; returns how each task ended.
 
     A killed worker costs what was in flight, nothing else: the pool is made anew, and what was in
-    flight goes last. What was in flight at three such deaths has failed.
+    flight is tried last, one by one. What is in flight at three such deaths has failed.
 
     Args:
         tasks: by folder. The back end is joblib's; see ``gspo_edu.study``.
@@ -152,14 +152,17 @@ def in_parallel(
     over = len(tasks) - len(left)
     with tqdm(total=len(tasks), initial=over, desc=desc, unit="run", disable=not left) as bar:
         while left:
-            processes = min(jobs or effective_n_jobs(-1), len(left))
-            work = [delayed(attempt)(folder, tasks[folder]) for folder in left]
+            # What may have killed a worker runs alone, so that it takes nothing with it; two
+            # processes then, because a single one would be this process itself.
+            batch = [folder for folder in left if not kills[folder]] or left[:1]
+            processes = min(jobs or effective_n_jobs(-1), len(batch) + bool(kills[batch[0]]))
+            work = [delayed(attempt)(folder, tasks[folder]) for folder in batch]
             try:
                 # One by one: joblib hands out several at once after some that ended soon.
                 for _ in Parallel(n_jobs=processes, return_as=as_they_end(), batch_size=1)(work):
                     bar.update()
             except BrokenExecutor:
-                in_flight = [f for f in left if outcome_of(f).status == RUNNING]
+                in_flight = [f for f in batch if outcome_of(f).status == RUNNING]
                 kills.update(in_flight)
                 for folder in in_flight:
                     set_outcome(folder, after_kill(outcome_of(folder), kills[folder]))
