@@ -88,13 +88,15 @@ def run_study(
     check_folder(study, out)
     with only_one(out):
         if overwrite:
-            forget_outcomes(out)
+            forget(out)
+        command = f"{COMMAND} study {study.source}"
+        if not (out / STUDY).exists():  # from here on the folder is a study's
+            write_description(out / STUDY, study, [], command=command, ranges=[])
         search = Search(study, out, jobs=jobs)
         cells = search.configs()
         configs = [config for _, config in cells]
-        outcomes = run_all(out, configs, jobs=jobs, overwrite=overwrite)
+        outcomes = run_all(out, configs, jobs=jobs)
         rows = run_rows(study, out, cells, outcomes)
-        command = f"{COMMAND} study {study.source}"
         write_description(out / STUDY, study, cells, command=command, ranges=search.ranges)
         write_table(out / UPDATES, update_rows(study, out, cells, outcomes))
         write_table(out / RUN_TABLE, rows)
@@ -117,15 +119,17 @@ def check_folder(study: Study, out: Path) -> None:
         if name != study.name:
             raise RunFolderError(f"{out} holds the study {name!r}; choose another --out.")
     elif out.is_dir():
-        ours = {"starts", "runs", "ranges", LOCK}
-        foreign = [path.name for path in out.iterdir() if path.name not in ours]
+        foreign = sorted(path.name for path in out.iterdir() if path.name != LOCK)
         if foreign:
             raise RunFolderError(
                 f"{out} holds {foreign[0]}, but no study. Choose a new or empty folder for --out."
             )
 
 
-def forget_outcomes(out: Path) -> None:
-    """Let every run count as not made."""
-    for path in out.glob(f"*/*/{OUTCOME}"):
-        path.unlink()
+def forget(out: Path) -> None:
+    """Delete what the study made in the folders of its runs, starts and ranges."""
+    for outcome in out.glob(f"*/*/{OUTCOME}"):
+        for path in outcome.parent.iterdir():
+            if path.is_file() and path != outcome:
+                path.unlink()
+        outcome.unlink()  # last, so that an interrupted deletion can go on

@@ -212,7 +212,6 @@ def run_all(
     configs: Sequence[TrainConfig],
     *,
     jobs: int | None,
-    overwrite: bool = False,
     desc: str = "runs",
 ) -> dict[TrainConfig, Outcome]:
     """Train every config that is not trained yet; returns how each run ended.
@@ -221,7 +220,6 @@ def run_all(
         out: the study's folder, whose lock the caller holds.
         configs: the runs; equal ones are one run.
         jobs: see ``in_parallel``.
-        overwrite: make them all anew.
         desc: what the progress bar counts.
 
     Raises:
@@ -231,9 +229,7 @@ def run_all(
     starts = make_starts(out, list(folders), jobs=jobs)
     tasks: dict[Path, Callable[[], object]] = {}
     for config, folder in folders.items():
-        if overwrite:
-            (folder / OUTCOME).unlink(missing_ok=True)
-        claim_folder(folder, config, overwrite=overwrite)
+        claim_folder(folder, config, overwrite=False)
         start = start_folder(out, config)
         if starts[start].status != FINISHED:
             reason = f"its start: {starts[start].reason}"

@@ -229,9 +229,20 @@ def test_a_study_that_grows_runs_only_what_is_new(tmp_path, planned, monkeypatch
     result = run_study(study, tmp_path / "out", jobs=1)
     assert trained == [run_name(cell.config()) for cell in study.cells if cell.seed == 1]
     assert len(result.rows) == 4
-    trained.clear()
-    run_study(planned("seed = [1]\n"), tmp_path / "out", jobs=1, overwrite=True)
-    assert len(trained) == 2
+
+
+def test_overwrite_makes_all_runs_and_starts_anew(made, tmp_path, monkeypatch):
+    study, result = made
+    out = tmp_path / "out"
+    shutil.copytree(result.out, out)
+    (out / "runs" / "mine").mkdir()
+    (out / "runs" / "mine" / "notes.txt").write_text("keep")
+    before, trained = stamps(out), watched(monkeypatch)
+    run_study(study, out, jobs=1, overwrite=True)
+    assert len(trained) == len(study.cells)
+    kept = [path for path, stamp in stamps(out).items() if before.get(path) == stamp]
+    assert [path.name for path in kept] == ["notes.txt"]
+    assert tables(out) == tables(result.out)
 
 
 def test_a_killed_worker_and_two_jobs_change_nothing(tmp_path, planned, monkeypatch):
@@ -433,6 +444,9 @@ def test_foreign_folders_are_left_alone(tmp_path, planned, made):
     (tmp_path / "diary" / "today.txt").write_text("dear diary")
     with pytest.raises(RunFolderError, match=r"diary holds today\.txt, but no study"):
         run_study(study, tmp_path / "diary", jobs=1)
+    (tmp_path / "other" / "runs" / "mine").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match="other holds runs, but no study"):
+        run_study(study, tmp_path / "other", jobs=1, overwrite=True)
     with pytest.raises(RunFolderError, match="holds the study 'made'; choose another --out"):
         run_study(study, made[1].out, jobs=1)
     with only_one(tmp_path / "busy"), pytest.raises(RunFolderError, match="another process"):
