@@ -206,23 +206,23 @@ def _cispo_weight(case: Case, cap: float) -> Tensor:
     return cispo(case.logp, case.logp_old, ones, case.mask, cap=cap, denominator=1).token_weight
 
 
-# Clip fractions, 0-dim
+# Clip fractions, 0-dim; those of GRPO with one epsilon on both sides, as CleanRL has it
 
 
 def clip_share_of_tokens(case: Case) -> Tensor:
     """Tokens where min() chose the clipped branch, over all tokens (TRL, verl, OpenRLHF, AReaL)."""
-    result = grpo(*case.policy, clip_low=CLIP_LOW, clip_high=CLIP_HIGH)
+    result = grpo(*case.policy, clip_low=CLIP_LOW, clip_high=CLIP_LOW)
     return result.metrics["clip_fraction_token_weighted"]
 
 
 def clip_share_per_answer(case: Case) -> Tensor:
     """The same, averaged over each answer first (this course's ``clip_fraction_seq``)."""
-    result = grpo(*case.policy, clip_low=CLIP_LOW, clip_high=CLIP_HIGH)
+    result = grpo(*case.policy, clip_low=CLIP_LOW, clip_high=CLIP_LOW)
     return result.metrics["clip_fraction_seq"]
 
 
 def outside_share_of_tokens(case: Case) -> Tensor:
-    """Tokens beyond the range, whatever the sign of A (CleanRL, with one epsilon)."""
+    """Tokens beyond the range, whatever the sign of A (CleanRL)."""
     result = ppo(*case.policy, clip_low=CLIP_LOW, clip_high=CLIP_LOW)
     return result.metrics["outside_fraction_token_weighted"]
 

@@ -228,7 +228,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
         ("no lower bound, absolute cap", token(c.cispo_absolute_cap, 0), {"trl": "epsilon_high"}),
         ("lower bound 1 − ε_low", token(c.cispo_two_bounds, 0), {"verl": "clip_ratio_low"}),
     ],
-    ("Clip fraction of GRPO", "range 0.8 to 1.27"): [
+    ("Clip fraction of GRPO", "range 0.8 to 1.2"): [
         (
             "clipped tokens of all tokens",
             c.clip_share_of_tokens,
@@ -240,12 +240,12 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             },
         ),
         ("the same, mean per answer first", c.clip_share_per_answer, {}),
-        ("beyond 1 ± 0.2, any sign", c.outside_share_of_tokens, {"cleanrl": "clipfrac"}),
+        ("beyond the range, any sign of A", c.outside_share_of_tokens, {"cleanrl": "clipfrac"}),
     ],
     ("Clip fraction of GMPO", "range exp(±0.4)"): [
         ("tokens without gradient", c.gmpo_clip_share, {}),
         (
-            "beyond either bound, any sign",
+            "beyond the range, any sign of A",
             c.gmpo_outside_share,
             {"verl": "loss_mode: geo_mean, pg_clipfrac + pg_clipfrac_lower"},
         ),

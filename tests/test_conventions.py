@@ -27,7 +27,7 @@ MIN = np.minimum(RATIO * PER_TOKEN, RATIO.clip(0.8, 1.27) * PER_TOKEN) * MASK
 S = np.exp(LOG.sum(axis=1) / LENGTHS)
 GSPO = np.minimum(S * A, S.clip(1 - 3e-4, 1 + 4e-4) * A)
 K3 = (np.exp(-TO_REF) + TO_REF - 1) * MASK
-CLIPPED = (((RATIO > 1.27) & (PER_TOKEN > 0)) | ((RATIO < 0.8) & (PER_TOKEN < 0))) & MASK
+CLIPPED = (((RATIO > 1.2) & (PER_TOKEN > 0)) | ((RATIO < 0.8) & (PER_TOKEN < 0))) & MASK
 GMPO_CLIPPED = (((LOG > 0.4) & (PER_TOKEN > 0)) | ((LOG < -0.4) & (PER_TOKEN < 0))) & MASK
 
 
