@@ -281,6 +281,7 @@ reported by somebody. Lesson 05 ends with an experiment on that command.
 | [02 PPO](02_ppo.ipynb) | compute an importance ratio, and say when clipping stops the gradient |
 | [03 GRPO](03_grpo.ipynb) | turn the rewards of a group into advantages, without a critic |
 | [05 GSPO](05_gspo.ipynb) | compute one ratio per answer, and explain its tiny clip range |
+| [06 Who gets the gradient](06_who_gets_the_gradient.ipynb) | compare objectives token by token |
 
 Take them in this order; the numbers leave room, since more lessons are being written. Each asks
 for predictions, has cells for you to fill, and ends with three questions. `check_answer` tells you

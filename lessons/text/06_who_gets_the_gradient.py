@@ -266,7 +266,7 @@ unclipped = token_weights(
 show(
     gradient_figure({"Before clipping: A·r / (G·L) above, A·s / (G·L) below": unclipped}),
     "Heat map of GRPO and GSPO without clipping, ten tokens in four answers. GRPO's weights vary "
-    "with the token's ratio, GSPO's are equal within an answer; they agree on the one-token answer.",
+    "with the token's ratio, GSPO's are equal within an answer; both agree on one-token answers.",
 )
 assert math.isclose(unclipped["grpo"][2][0], unclipped["gspo"][2][0])
 for answer in unclipped["gspo"]:
