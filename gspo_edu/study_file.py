@@ -301,11 +301,13 @@ def check_rules(study: Study) -> None:
     for cell in cells:
         if cell.lr_from == MATCHED:
             reference_group(study, cell)
-            if cell.config(lr=1e-3).mini_batches * cell.config(lr=1e-3).epochs < 2:
-                raise ValueError(
-                    f"arm {cell.arm!r}: with one update per rollout every step size is measured "
-                    "as 0, so lr cannot be matched; expected more mini_batches or epochs."
-                )
+        config = cell.config(lr=TrainConfig.lr)
+        measures = cell.clip_from or cell.lr_from == MATCHED
+        if measures and config.mini_batches * config.epochs < 2:
+            raise ValueError(
+                f"arm {cell.arm!r}: with one update per rollout all ratios are 1, so there is "
+                "nothing to measure for its rule; expected more mini_batches or epochs."
+            )
 
 
 def reference_group(study: Study, cell: Cell) -> list[Cell]:

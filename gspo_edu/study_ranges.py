@@ -21,6 +21,8 @@ from gspo_edu.trainer import Record, Trainer
 
 RANGE = "range.json"
 DIGITS = 4  # of a bound: more would claim a precision that it has not
+# Rates far too large make ratios that leave the number format; their ranges must stay usable.
+LARGEST, MOST_LOW = 80.0, 0.9999
 
 
 class Watching(Trainer):
@@ -69,9 +71,19 @@ def measure_range(folder: Path, start: Path, config: TrainConfig, tuning: Tuning
                 raise
         seen += trainer.log_s
     log_s = torch.cat(seen) if seen else torch.zeros(0)
-    low, high = range_for_outside_share(log_s[log_s.isfinite()], tuning.outside)
-    found = {"clip_low": float(f"{low:.{DIGITS}g}"), "clip_high": float(f"{high:.{DIGITS}g}")}
-    write_json(folder / RANGE, {**found, "answers": len(log_s), "outside": tuning.outside})
+    usable = log_s[log_s.isfinite()].clamp(-LARGEST, LARGEST)
+    low = high = None
+    # Without any ratio training broke in its first update, and would so with every range.
+    if len(usable):
+        low, high = range_for_outside_share(usable, tuning.outside)
+        low, high = min(rounded(low), MOST_LOW), rounded(high)
+    found = {"clip_low": low, "clip_high": high}
+    write_json(folder / RANGE, {**found, "answers": len(usable), "outside": tuning.outside})
+
+
+def rounded(bound: float) -> float:
+    """The bound with ``DIGITS`` digits."""
+    return float(f"{bound:.{DIGITS}g}")
 
 
 def range_key(config: TrainConfig) -> TrainConfig:

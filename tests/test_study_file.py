@@ -94,6 +94,7 @@ RULED = '[tuning]\nseed = [9]\nlr = [1e-3]\nmatch = "GRPO"\n'
         (ARMS + "clip_from = 'quantiles'\nclip_low = 0.1", "stands beside clip_low or clip_high"),
         ("clip_from = 'quantiles'" + ARMS, "arm 'GRPO': clip_from .* expected the objective gspo"),
         ("mini_batches = 1" + ARMS.replace("5e-4", '"matched"') + RULED, "one update per rollout"),
+        ("mini_batches = 1" + ARMS + 'clip_from = "quantiles"\n' + RULED, "one update per rollout"),
         ("lr = [1, 2]\nseed = 0.5 0.6", "is not valid TOML"),
     ],
 )
