@@ -752,8 +752,9 @@ None of these is an error. An error is to compare numbers across them.
 GRPO and GSPO share the 1/L and differ in the ratio; when GSPO-token and GSPO agree; that at the
 first update only the mean tells seven objectives apart.
 
-*Not shown:* which distribution trains better. The batch was made up so that all corners occur, and
-real ratios are mostly close to 1, where all rows look alike. The authors of each method report that
+*Not shown:* which distribution trains better. The batch was made up so that all corners occur. Real
+token ratios are mostly much closer to 1: then GRPO's range clips few tokens, and GSPO's, if it is
+as narrow as in the paper, many answers (lesson 05). The authors of each method report that
 theirs does better in their setting; comparisons by others differ with model, data and ranges (for
 example ScaleRL, arXiv 2510.13786, on an 8B dense model).
 

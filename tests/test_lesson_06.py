@@ -1,0 +1,82 @@
+"""Lesson 06: its objectives have four lines each, its questions accept what they should."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import pytest
+
+from gspo_edu.gradient_map import SHOWN
+from gspo_edu.questions import check_answer
+
+TEXT = Path(__file__).resolve().parents[1] / "lessons/text/06_who_gets_the_gradient.py"
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[str]:
+    found = jupytext.read(TEXT, fmt="py:percent").cells
+    return [cell.source for cell in found if cell.cell_type == "code"]
+
+
+@pytest.fixture(scope="module")
+def names(cells: list[str]) -> dict[str, Any]:
+    """What the imports and the folded cells with the right answers define."""
+    pytest.importorskip("anywidget")
+    found: dict[str, Any] = {}
+    for source in cells:
+        if source.startswith("import ") or "warm_up_1 = (" in source or "question_1 = (" in source:
+            exec(source, found)
+    return found
+
+
+def test_each_objective_has_four_lines(cells: list[str]) -> None:
+    nodes = [node for source in cells for node in ast.parse(source).body]
+    bodies = {node.name: node.body for node in nodes if isinstance(node, ast.FunctionDef)}
+    for name in (*SHOWN, "gspo_token"):
+        assert len(bodies[name]) == 4, name
+        assert all(line.lineno == line.end_lineno for line in bodies[name])
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "words"),
+    [
+        ("warm_up_1", (0.8 * 1.5) ** (1 / 3), "Right"),
+        ("warm_up_1", 1.2, "product"),
+        ("warm_up_1", 1.1, "arithmetic"),
+        ("warm_up_1", 1.0954, "L is 3"),
+        ("warm_up_2", -math.sqrt(3), "Right"),
+        ("warm_up_2", -0.75, "not yet divided"),
+        ("warm_up_2", -1.5, "n - 1"),
+        ("warm_up_2", math.sqrt(3), "worse than its group"),
+        ("question_1", -(1.1**0.25) / 32, "Right"),
+        ("question_1", 1.1**0.25 / 32, "A = -1"),
+        ("question_1", -(1.1**0.25) / 8, "four tokens as well"),
+        ("question_1", -2 / 32, "the token's own ratio"),
+        ("question_1", -1.1 / 32, "fourth root"),
+        ("question_1", 0, "not clipped"),
+        ("question_2", 2 / 3, "Right"),
+        ("question_2", 3 / 2, "other way round"),
+        ("question_2", 4 / 3, "long answer"),
+        ("question_2", 1, "1/30"),
+        ("question_2", 1 / 3, "two answers as well"),
+        ("question_3", 0.7 * 2 / 3, "Right"),
+        ("question_3", 2.2, "get nothing"),
+        ("question_3", 2.16, "does not cap"),
+        ("question_3", 1.4, "silent ones included"),
+        ("question_3", 0.8 * 2 / 3, "r counts"),
+        ("question_3", 0, "keeps its gradient"),
+    ],
+)
+def test_the_questions(
+    names: dict[str, Any],
+    question: str,
+    answer: float,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_answer(answer, *names[question])
+    assert words in " ".join(capsys.readouterr().out.split())
