@@ -43,6 +43,7 @@ MEANS = (
     *("token_log_ratio_std", "sequence_log_ratio_std", "effective_sample_fraction"),
     *("grad_norm", "entropy", "kl_from_old", "length", "update_skipped"),
 )
+DIGITS = 7
 Row = dict[str, Any]
 Resolved = Sequence[tuple[Cell, TrainConfig]]
 
@@ -150,7 +151,7 @@ def cell_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
-        return f"{value:.7g}"
+        return f"{value:.{DIGITS}g}"
     return str(value)
 
 

@@ -501,3 +501,21 @@ def test_the_command(tmp_path, planned, capsys, monkeypatch):
     (tmp_path / "tiny.toml").write_text("rolouts = 3")
     assert main(["study", "tiny.toml"]) == 2
     assert "tiny.toml: arm 'GSPO': there is no field 'rolouts'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_quick_study(tmp_path, capsys):
+    out = tmp_path / "quick"
+    assert main(["study", "quick", "--out", str(out)]) == 0
+    rows = read_table(out / "runs.csv")
+    assert [row["status"] for row in rows] == [FINISHED] * 40
+    assert len(read_table(out / "updates.csv.gz")) == 40 * 3 * 4
+
+    def mean(name, **wanted):
+        return np.mean([r[name] for r in rows if all(r[k] == v for k, v in wanted.items())])
+
+    clipped = {arm: mean("clip_fraction_seq", arm=arm, lr=1e-3) for arm in ("GRPO", "GSPO")}
+    assert clipped["GSPO"] > 3 * clipped["GRPO"]
+    for metric in ("drift_per_update", "drift_per_rollout", "step_size"):
+        assert mean(metric, lr=4e-3) > 2 * mean(metric, lr=1e-3)
+    assert "GSPO minus GRPO (lr 0.001): " in capsys.readouterr().out

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from gspo_edu.config import TrainConfig
+from gspo_edu.initial import check_start
 from gspo_edu.moe import ModelConfig, TinyMoE
 from gspo_edu.study_file import STUDIES, read_study, reference_group, study_names
 from gspo_edu.tasks.base import VOCAB_SIZE
@@ -125,6 +126,8 @@ def test_the_shipped_studies_can_be_read(name):
     study = read_study(name)
     assert study.source == name
     assert study.text.startswith("# ")
+    for config in {cell.config(lr=1e-3, seed=0) for cell in study.cells}:
+        check_start(config)
     seeds = {cell.seed for cell in study.cells}
     assert len(seeds) >= (5 if name == "quick" else 8)
     for group in {cell.group for cell in study.cells}:

@@ -136,7 +136,7 @@ def test_a_measured_range_stands_in_the_config_as_numbers(made):
     _, result = made
     config = groups(result)["GSPO, measured"]
     assert 3e-4 < config["clip_low"] < 1
-    assert 3e-4 < config["clip_high"]
+    assert config["clip_high"] > 3e-4
     found = json.loads((result.out / "study.json").read_text(encoding="utf-8"))["clip_ranges"]
     assert {row["lr"] for row in found} == {1e-3, 4e-3, 0.5}
     (own,) = [row for row in found if row["lr"] == config["lr"]]
