@@ -368,6 +368,21 @@ for name, four_lines in pages.items():
 
 # %% [markdown]
 r"""
+The same in one table. "Silent" is where the weight is exactly 0; elsewhere it is what the fourth
+column says. *Past the range* means above it for A > 0 and below it for A < 0. N is the number of
+all tokens, C is Dr. GRPO's constant (here 8), σ′ says how far SAPO's gate is open (1 at r = 1), and
+s′ is the geometric mean of GMPO's clipped ratios.
+
+| objective | ratio of the | mean over | weight | silent |
+|---|---|---|---|---|
+| GRPO | token | tokens of the answer, answers | A·r / (G·L) | tokens past the range |
+| Dr. GRPO | token | constant, answers | A·r / (G·C) | the same |
+| DAPO | token | all tokens | A·r / N | the same, wider above |
+| CISPO | token, as a weight | all tokens | A·min(r, cap) / N | nobody |
+| GSPO | answer | answers | A·s / (G·L) | answers past the range |
+| GMPO | answer, of clipped tokens | answers | A·s′ / (G·L) | tokens past the range |
+| SAPO | token | tokens of the answer, answers | A·r·σ′ / (G·L) | nobody |
+
 (Dr. GRPO also leaves its advantages undivided by the std. That is one factor for all answers of a
 group, and for a fair view of the *distribution* all rows here get the same advantages.)
 """
@@ -396,6 +411,7 @@ open_part = weights["sapo"][0][0] / (A[0] * 1.5 / (G * L[0])).item()
 print(f"\nSAPO's gate at r = 1.5 and A > 0 leaves {open_part:.0%}")
 assert f"{open_part:.0%}" == "94%"
 assert [silent(weights[name]) for name in SHOWN] == [2, 2, 2, 0, 1, 2, 0]
+assert (0.2 + 0.27) / (3e-4 + 4e-4) > 600
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
@@ -498,6 +514,7 @@ for name in ("grpo", "dapo", "cispo", "gspo", "sapo"):
 assert math.isclose(loud["grpo"][0][0], -10 / 20)
 assert math.isclose(loud["cispo"][0][0], -5 / 20)
 assert math.isclose(loud["gspo"][0][0], -(10 ** (1 / 10)) / 20)
+assert f"{10 ** (1 / 10):.2f}" == "1.26"
 widened = GradientWeights(gspo_high=0.3).weights()["gspo"][2][0]
 assert math.isclose(widened, A[2].item() * 1.25 / 4)
 
@@ -543,6 +560,9 @@ print("\nGRPO, silent now (answer, token):", zero_now)
 # %% tags=["reconcile"] jupyter={"source_hidden": true}
 assert zero_now == [(1, 2), (2, 2)]
 assert [silent(flipped["gspo"][i : i + 1]) for i in range(4)] == [3, 0, 0, 4]
+assert ((s < 1 - 3e-4) | (s > 1 + 4e-4)).tolist() == [True, False, True, True]
+for one, other in zip(weights["cispo"], flipped["cispo"], strict=True):
+    assert one == [-weight for weight in other]
 reconcile(
     "06 other sign",
     "b",
@@ -706,6 +726,8 @@ predict(
 # %%
 rows = conventions_table()
 display(rows)
+fractions = [row.number for row in rows if row.topic == "Clip fraction of GSPO"]
+assert [round(fraction, 9) for fraction in fractions] == [0.25, 0.1]
 print("Versions:")
 for line in rows.sources():
     print(f"- {line}")

@@ -21,17 +21,20 @@ pytestmark = pytest.mark.browser
 
 CELLS = [
     "import json\n"
-    "from gspo_edu.widgets import GroupAdvantage, LengthSpread, OneAnswer, RatioClip\n"
-    "ratio, answer, spread, group = RatioClip(), OneAnswer(), LengthSpread(), GroupAdvantage()",
+    "from gspo_edu.widgets import GradientWeights, GroupAdvantage, LengthSpread\n"
+    "from gspo_edu.widgets import OneAnswer, RatioClip\n"
+    "ratio, answer, spread, group = RatioClip(), OneAnswer(), LengthSpread(), GroupAdvantage()\n"
+    "weights = GradientWeights()",
     "ratio",
     "answer",
     "spread",
     "group",
-    "widgets = (ratio, answer, spread, group)\n"
+    "weights",
+    "widgets = (ratio, answer, spread, group, weights)\n"
     "print(json.dumps([dict(widget.settings(), words=widget.words()) for widget in widgets]))",
     "answer.ratios = [1.0] * 9 + [3.0]",
 ]
-READ, SET = 5, 6
+READ, SET = 6, 7
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +125,13 @@ def drag(page, chart, start, end):
 
 def test_reader_moves_and_a_cell_reads(open_page, lab):
     page = open_page(width=1100)
-    page.set_viewport_size({"width": 1100, "height": 4500})  # the notebook draws what is in view
+    page.set_viewport_size({"width": 1100, "height": 5600})  # the notebook draws what is in view
     page.goto(lab)
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
     page.get_by_text("| Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 4", timeout=60_000)
+    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 5", timeout=60_000)
     page.wait_for_function(
         "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
         ".every((node) => /\\d/.test(node.innerText))"
@@ -137,7 +140,7 @@ def test_reader_moves_and_a_cell_reads(open_page, lab):
       number.getBoundingClientRect().top <
       number.previousElementSibling.getBoundingClientRect().bottom).length"""
     assert page.evaluate(unstacked) == 0  # JupyterLab has a style of its own for such lists
-    ratio, answer, spread, group = (page.locator(".gspo-w").nth(i) for i in range(4))
+    ratio, answer, spread, group, weights = (page.locator(".gspo-w").nth(i) for i in range(5))
     assert answer.locator('[data-fact="tokens"]').inner_text() == "10"  # the kernel moved it
     answer.get_by_role("button", name="1.2 · 0.9 · 1.0 · 1.1").click()
 
@@ -145,6 +148,10 @@ def test_reader_moves_and_a_cell_reads(open_page, lab):
     ratio.get_by_label("GSPO").check()
     drag(page, answer.locator("svg.gspo-plot"), (0.9, 0.3), (0.9, 0.1))
     drag(page, spread.locator("svg.gspo-plot").nth(1), (0.5, 0.5), (0.9, 0.5))
+
+    weights.get_by_role("button", name="Add an answer").click()  # two traits at once
+    weights.get_by_label("CISPO").check()
+    drag(page, weights.locator("svg.gspo-plot"), (0.95, 0.2), (0.95, 0.1))
 
     active = ".jp-Notebook-cell.jp-mod-active"
     chosen = "(node) => [...document.querySelectorAll('.jp-Notebook-cell')].indexOf(node)"
@@ -172,6 +179,11 @@ def test_reader_moves_and_a_cell_reads(open_page, lab):
     assert f"s = {fact(answer, 'mean')}" in words[1]
     assert f"{fact(spread, 'outside')} of answers".replace("\u00a0", "") in words[2]
     assert f"mean {fact(group, 'mean')}, std {fact(group, 'std')}" in words[3]
+
+    assert [len(row) for row in state[4]["ratios"]] == [3, 2, 1, 4, 1]
+    assert state[4]["ratios"][4][0] > 1.2
+    assert (state[4]["objective"], state[4]["advantages"][4]) == ("cispo", 1)
+    assert f"Token 1 of answer 5 (ratio {float(fact(weights, 'ratio')):g}, A = +1.00)" in words[4]
 
     run_cell(page, SET)
     page.wait_for_function(
