@@ -124,31 +124,32 @@ class RewardModel:
         return self.score(rollout.prompts[rollout.group], rollout.tokens, rollout.mask)
 
 
-def fitted_reward_model(pairs: Rollout, first: Tensor, *, ridge: float = 1e-3) -> RewardModel:
+Comparisons = tuple[Rollout, Tensor]
+
+
+def fitted_reward_model(*comparisons: Comparisons, ridge: float = 1e-3) -> RewardModel:
     """The Bradley-Terry model under which the raters' choices are likeliest.
 
     Minimises the mean of -log P(preferred answer wins) + ridge * |weights|^2. The problem is
     convex, so there is one solution and no seed.
 
     Args:
-        pairs: two answers per prompt, next to each other, as a rollout of group size 2 has them.
-        first: (N,) bool, whether the first answer of each pair was preferred.
+        comparisons: one or more sets of (pairs, first). ``pairs`` has two answers per prompt, side
+            by side, as a rollout of group size 2 has them; ``first`` (N,) bool says whether the
+            first answer of each pair was preferred.
         ridge: keeps weights finite when the comparisons can be told apart without a mistake.
 
     Raises:
-        ValueError: if the answers are not such pairs, or ``ridge`` is not positive.
+        ValueError: if there are no such pairs, or ``ridge`` is not positive.
     """
-    two = pairs.group.view(-1, 2) if len(pairs) % 2 == 0 else pairs.group[None]
-    if two.shape != (len(first), 2) or (two[:, 0] != two[:, 1]).any():
+    if not comparisons or not ridge > 0:
         raise ValueError(
-            f"pairs has {len(pairs)} answers for {len(first)} preferences; expected two answers "
-            "to one prompt, side by side, for each."
+            f"comparisons has {len(comparisons)} sets and ridge is {ridge}; expected one or more "
+            "sets, and a positive ridge such as 1e-3."
         )
-    if not ridge > 0:
-        raise ValueError(f"ridge is {ridge}; expected a positive number such as 1e-3.")
-    seen = walk_features(pairs.prompts[pairs.group], pairs.tokens, pairs.mask)
-    difference, wins = seen[0::2] - seen[1::2], first.double()
-    weights = torch.zeros(seen.shape[1], dtype=torch.float64, requires_grad=True)
+    difference = torch.cat([feature_differences(pairs, first) for pairs, first in comparisons])
+    wins = torch.cat([first for _, first in comparisons]).double()
+    weights = torch.zeros(difference.shape[1], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -160,6 +161,22 @@ def fitted_reward_model(pairs: Rollout, first: Tensor, *, ridge: float = 1e-3) -
 
     optimizer.step(loss)
     return RewardModel(weights.detach())
+
+
+def feature_differences(pairs: Rollout, first: Tensor) -> Tensor:
+    """(N, 31) features of each pair's first answer minus those of its second.
+
+    Raises:
+        ValueError: if the answers are not two per prompt and preference, side by side.
+    """
+    two = pairs.group.view(-1, 2) if len(pairs) % 2 == 0 else pairs.group[None]
+    if two.shape != (len(first), 2) or (two[:, 0] != two[:, 1]).any():
+        raise ValueError(
+            f"pairs has {len(pairs)} answers for {len(first)} preferences; expected two answers "
+            "to one prompt, side by side, for each."
+        )
+    seen = walk_features(pairs.prompts[pairs.group], pairs.tokens, pairs.mask)
+    return seen[0::2] - seen[1::2]
 
 
 def pair_accuracy(model: RewardModel, pairs: Rollout) -> float:

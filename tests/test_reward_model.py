@@ -94,7 +94,7 @@ def test_probabilities_of_a_pair_are_complementary() -> None:
 def test_the_fit_is_a_minimum_of_the_likelihood(sampled, dice: torch.Generator) -> None:
     pairs = sampled(prompts=200, group_size=2)
     first = preferences(pairs.rewards.view(-1, 2), 0.1, dice)
-    model = fitted_reward_model(pairs, first)
+    model = fitted_reward_model((pairs, first))
     weights = model.weights.clone().requires_grad_()
     seen = walk_features(pairs.prompts[pairs.group], pairs.tokens, pairs.mask)
     difference = (seen[0::2] - seen[1::2]) @ weights
@@ -110,10 +110,18 @@ def test_the_fit_finds_the_scores_that_made_the_choices(sampled, dice: torch.Gen
     truth = RewardModel(torch.randn(len(FEATURES), generator=dice).double())
     score = truth.of_rollout(pairs).view(-1, 2)
     wins = probability_first_wins(score[:, 0] - score[:, 1])
-    found = fitted_reward_model(pairs, torch.rand(len(wins), generator=dice) < wins)
+    found = fitted_reward_model((pairs, torch.rand(len(wins), generator=dice) < wins))
     learnt = found.of_rollout(pairs).view(-1, 2)
     both = torch.stack([score[:, 0] - score[:, 1], learnt[:, 0] - learnt[:, 1]])
     assert torch.corrcoef(both)[0, 1] > 0.95
+
+
+def test_two_sets_of_comparisons_are_one(sampled, dice: torch.Generator) -> None:
+    pairs = sampled(prompts=30, group_size=2)
+    first = preferences(pairs.rewards.view(-1, 2), 0.1, dice)
+    parts = [(pairs.rows(torch.arange(2 * a, 2 * b)), first[a:b]) for a, b in ((0, 10), (10, 30))]
+    whole, joined = fitted_reward_model((pairs, first)), fitted_reward_model(*parts)
+    assert torch.allclose(whole.weights, joined.weights, atol=1e-3)
 
 
 def test_more_comparisons_make_a_better_model(sampled, dice: torch.Generator) -> None:
@@ -122,7 +130,7 @@ def test_more_comparisons_make_a_better_model(sampled, dice: torch.Generator) ->
     def accuracy(count: int) -> float:
         pairs = sampled(prompts=count, group_size=2)
         first = preferences(pairs.rewards.view(-1, 2), 0.15, dice)
-        return pair_accuracy(fitted_reward_model(pairs, first), fresh)
+        return pair_accuracy(fitted_reward_model((pairs, first)), fresh)
 
     few, many = accuracy(20), accuracy(2000)
     assert few < 0.85
@@ -192,12 +200,13 @@ def one_pair(group: list[int]) -> Rollout:
         (lambda: error_rate_behind(0.4), "agreement is 0.4"),
         (lambda: preferences(torch.zeros(4), 0.1, torch.Generator()), r"expected \(N, 2\)"),
         (lambda: preferences(torch.zeros(4, 2), 0.6, torch.Generator()), "error_rate is 0.6"),
-        (lambda: fitted_reward_model(one_pair([0, 1]), torch.tensor([True])), "side by side"),
-        (lambda: fitted_reward_model(one_pair([0, 0, 1]), torch.tensor([True])), "3 answers"),
+        (lambda: fitted_reward_model((one_pair([0, 1]), torch.tensor([True]))), "side by side"),
+        (lambda: fitted_reward_model((one_pair([0, 0, 1]), torch.tensor([True]))), "3 answers"),
         (
-            lambda: fitted_reward_model(one_pair([0, 0]), torch.tensor([True]), ridge=0),
+            lambda: fitted_reward_model((one_pair([0, 0]), torch.tensor([True])), ridge=0),
             "ridge is 0",
         ),
+        (lambda: fitted_reward_model(), "comparisons has 0 sets"),
         (lambda: best_of(torch.zeros(2, 3), torch.zeros(3, 2), 1), r"one shape \(P, N\)"),
         (lambda: best_of(torch.zeros(2, 3), torch.zeros(2, 3), 4), "count is 4"),
     ],
