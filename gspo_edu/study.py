@@ -9,17 +9,19 @@ under way goes on from its last rollout. A run that diverges is a result: it sta
 with its reason, and counts as reward 0 in the means. A run that fails for another reason (a killed
 process, a full disk) is listed as failed, is in no mean, and is tried again by the next call.
 
-The runs go through joblib, so that another back end is one line around the call. Ray, here on one
-machine (``pip install ray``)::
+The runs go through joblib, so that another back end is one line around the call. With Ray, tried
+on one machine (``pip install ray``), the tables are the same byte for byte::
 
-    ray.init(num_cpus=2); ray.util.joblib.register_ray()
+    ray.init()
+    ray.util.joblib.register_ray()  # once
     with joblib.parallel_config(backend="ray"):
         run_study(study, out)
 
-Dask: ``client = dask.distributed.Client(...)`` and then ``backend="dask"``. On several machines
-the folder must lie on a disk that all of them see, under the same path; gspo_edu must be installed
-on each. A killed worker is replaced at once with joblib's own back end. With another one the call
-may end with that back end's error; the same call then goes on.
+For Dask (not tried) it is ``backend="dask"`` while a ``dask.distributed.Client`` is open. On
+several machines the folder must lie on a disk that all of them see under the same path, and
+gspo_edu must be installed on each. joblib's own back end replaces a killed worker at once; with
+another one the call may end with that back end's error, and the same call then goes on. Ray gives
+its results all at the end, so that the progress bar moves only then.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from gspo_edu.config import COMMAND, TrainConfig
 from gspo_edu.files import write_atomically
 from gspo_edu.initial import check_start
 from gspo_edu.run_lock import LOCK, RunFolderError, only_one
-from gspo_edu.study_file import Cell, Study, read_study, study_names
+from gspo_edu.study_cells import Cell, Study
+from gspo_edu.study_file import read_study, study_names
 from gspo_edu.study_rates import Search
 from gspo_edu.study_runs import OUTCOME, run_all
 from gspo_edu.study_summary import Row, summary_text

@@ -30,104 +30,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gspo_edu.config import COMMAND, TYPES, TrainConfig, check_type, read_toml
 from gspo_edu.plots import LABELS
+from gspo_edu.study_cells import RULES, Cell, Study, Tuning, check_rules
 
 STUDIES = Path(__file__).parent / "studies"
-TUNED, MATCHED, QUANTILES = "tuned", "matched", "quantiles"
-RULES = {"lr": (TUNED, MATCHED), "clip_from": (QUANTILES,)}
-
-Setting = tuple[tuple[str, Any], ...]
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How what the study file leaves open is found, on seeds that no result is read from.
-
-    Attributes:
-        seed: the tuning seeds.
-        lr: learning rates to choose from.
-        match: name of the arm whose step size a matched arm takes over.
-        tolerance: relative difference in step size that counts as matched.
-        outside: share of answers that a measured clip range leaves outside. About half of them
-            are clipped; the GSPO paper shows 0.15 clipped (arXiv 2507.18071, section 5).
-        rollouts: rollouts per tuning seed from which a clip range is measured.
-    """
-
-    seed: tuple[int, ...] = ()
-    lr: tuple[float, ...] = ()
-    match: str | None = None
-    tolerance: float = 0.1
-    outside: float = 0.3
-    rollouts: int = 8
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the grid, as the file describes it.
-
-    Attributes:
-        arm: name of its arm.
-        setting: name and value of each listed field but the seed, in the file's order.
-        seed: its seed.
-        values: all its values; ``lr`` may be a rule.
-        clip_from: ``quantiles`` or empty.
-    """
-
-    arm: str
-    setting: Setting
-    seed: int
-    values: Mapping[str, Any] = field(hash=False)
-    clip_from: str = ""
-
-    @property
-    def lr_from(self) -> str:
-        """The rule that finds the learning rate, or empty."""
-        return self.values["lr"] if self.values.get("lr") in RULES["lr"] else ""
-
-    @property
-    def group(self) -> tuple[str, Setting]:
-        """What runs that differ in the seed alone have in common."""
-        return self.arm, self.setting
-
-    def config(self, **changes: Any) -> TrainConfig:
-        """Its complete settings, with those that a rule found.
-
-        Raises:
-            ValueError: if a value does not fit.
-        """
-        return TrainConfig(**{**self.values, "seed": self.seed, **changes})
-
-
-@dataclass(frozen=True)
-class Study:
-    """A parsed study file.
-
-    Attributes:
-        name: the file's name without ``.toml``.
-        source: how the command line names it: a shipped study's name, or the file's.
-        text: the file itself.
-        cells: its runs, seeds running fastest.
-        pairs: (arm, arm) names; the differences "first minus second" are reported.
-        tuning: how rules find their values.
-    """
-
-    name: str
-    source: str
-    text: str
-    cells: tuple[Cell, ...]
-    pairs: tuple[tuple[str, str], ...]
-    tuning: Tuning
-
-    @property
-    def arms(self) -> list[str]:
-        """Names of the arms in the file's order."""
-        return list(dict.fromkeys(cell.arm for cell in self.cells))
 
 
 def study_names() -> list[str]:
@@ -283,66 +194,6 @@ def check_arm(name: str, values: dict[str, Any], clip_from: Any) -> None:
             )
         if {"clip_low", "clip_high"} & values.keys():
             raise ValueError(f"arm {name!r}: clip_from stands beside clip_low or clip_high.")
-
-
-def check_rules(study: Study) -> None:
-    """Raise ValueError unless the tuning table holds what the cells' rules need."""
-    tuning, cells = study.tuning, study.cells
-    ruled = [cell for cell in cells if cell.lr_from or cell.clip_from]
-    if ruled and not tuning.seed:
-        raise ValueError("tuning.seed is missing; expected seeds on which the rules find values.")
-    both = {cell.seed for cell in cells} & {*tuning.seed}
-    if both:
-        raise ValueError(
-            f"tuning.seed names {min(both)}, which is a seed of the results too; expected others."
-        )
-    if any(cell.lr_from == TUNED for cell in cells) and not tuning.lr:
-        raise ValueError('tuning.lr is missing; expected the rates that lr = "tuned" tries.')
-    for cell in cells:
-        if cell.lr_from == MATCHED:
-            reference_group(study, cell)
-        config = cell.config(lr=TrainConfig.lr)
-        measures = cell.clip_from or cell.lr_from == MATCHED
-        if measures and config.mini_batches * config.epochs < 2:
-            raise ValueError(
-                f"arm {cell.arm!r}: with one update per rollout all ratios are 1, so there is "
-                "nothing to measure for its rule; expected more mini_batches or epochs."
-            )
-
-
-def reference_group(study: Study, cell: Cell) -> list[Cell]:
-    """The cells, one per seed, whose step size ``cell`` has to match.
-
-    Raises:
-        ValueError: if there is not exactly one such group.
-    """
-    match = study.tuning.match
-    if match is None or match not in study.arms or match == cell.arm:
-        raise ValueError(f"tuning.match is {match!r}; expected the name of another arm.")
-    groups: dict[Any, list[Cell]] = {}
-    for other in study.cells:
-        if other.arm == match and agree(other.setting, cell.setting, but="lr"):
-            groups.setdefault(other.group, []).append(other)
-    if len(groups) != 1:
-        raise ValueError(
-            f"arm {cell.arm!r}: {len(groups)} settings of {match!r} fit to "
-            f"{in_words(cell.setting)}; expected one to match."
-        )
-    (reference,) = groups.values()
-    if reference[0].lr_from == MATCHED:
-        raise ValueError(f"tuning.match is {match!r}, whose lr is matched itself.")
-    return reference
-
-
-def agree(first: Setting, second: Setting, *, but: str = "") -> bool:
-    """Whether two settings give the same value to every field that both list."""
-    one, other = dict(first), dict(second)
-    return all(one[name] == other[name] for name in one.keys() & other.keys() - {but})
-
-
-def in_words(setting: Setting) -> str:
-    """``lr 0.004, task_size 20``."""
-    return ", ".join(f"{name} {value}" for name, value in setting) or "the only setting"
 
 
 def as_list(name: str, value: Any) -> list[Any]:

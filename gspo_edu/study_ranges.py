@@ -15,7 +15,7 @@ from gspo_edu.initial import policy_of_run
 from gspo_edu.ratios import sequence_log_ratio
 from gspo_edu.run_files import write_json
 from gspo_edu.sampler import answer_log_probs
-from gspo_edu.study_file import Tuning
+from gspo_edu.study_cells import Tuning
 from gspo_edu.study_runs import DIVERGENCE
 from gspo_edu.trainer import Record, Trainer
 

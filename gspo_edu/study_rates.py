@@ -15,7 +15,7 @@ import numpy as np
 from gspo_edu.compare import summary_of
 from gspo_edu.config import TrainConfig
 from gspo_edu.run_files import INIT, METRICS, METRICS_NEED, read_numbered
-from gspo_edu.study_file import MATCHED, TUNED, Cell, Study, in_words, reference_group
+from gspo_edu.study_cells import MATCHED, TUNED, Cell, Study, in_words, reference_group
 from gspo_edu.study_match import matched_rate, step_size
 from gspo_edu.study_ranges import RANGE, measure_range, range_key
 from gspo_edu.study_runs import (

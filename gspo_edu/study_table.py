@@ -30,7 +30,7 @@ from gspo_edu.compare import read_summary
 from gspo_edu.config import TYPES, TrainConfig
 from gspo_edu.files import write_atomically
 from gspo_edu.run_files import METRICS, METRICS_NEED, SUMMARY, read_lines, read_numbered, write_json
-from gspo_edu.study_file import Cell, Study, in_words
+from gspo_edu.study_cells import Cell, Study, in_words
 from gspo_edu.study_match import step_size
 from gspo_edu.study_runs import DIVERGED, FINISHED, Outcome, run_folder, run_name
 

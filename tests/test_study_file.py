@@ -7,7 +7,8 @@ import pytest
 from gspo_edu.config import TrainConfig
 from gspo_edu.initial import check_start
 from gspo_edu.moe import ModelConfig, TinyMoE
-from gspo_edu.study_file import STUDIES, read_study, reference_group, study_names
+from gspo_edu.study_cells import reference_group
+from gspo_edu.study_file import STUDIES, read_study, study_names
 from gspo_edu.tasks.base import VOCAB_SIZE
 
 ARMS = """

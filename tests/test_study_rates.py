@@ -14,7 +14,7 @@ from gspo_edu.ratios import sequence_ratio
 from gspo_edu.run_files import METRICS, read_lines
 from gspo_edu.sampler import answer_log_probs
 from gspo_edu.study import read_study, run_study
-from gspo_edu.study_file import Tuning
+from gspo_edu.study_cells import Tuning
 from gspo_edu.study_match import matched_rate, step_size
 from gspo_edu.study_ranges import RANGE, Watching, measure_range
 from gspo_edu.study_rates import Search
@@ -118,7 +118,7 @@ def test_the_matched_arm_moves_as_far_as_the_other(made):
     assert groups(result)["GSPO, same step"]["lr"] == chosen[0]["lr"]
     reference = study.cells[0].config(lr=groups(result)["GRPO"]["lr"], seed=100)
     records = read_lines(run_folder(result.out, reference) / METRICS)
-    first = [row for row in rows if row["rule"] == "to match"][0]
+    first = next(row for row in rows if row["rule"] == "to match")
     assert first["step_size"] == pytest.approx(step_size(records), rel=1e-6)
 
 
