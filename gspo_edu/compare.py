@@ -115,7 +115,8 @@ def run_all(
     Args:
         out: each run gets a folder in here.
         configs: the runs, which differ in objective and seed alone.
-        jobs: most processes at once; None takes one per core.
+        jobs: most processes at once; None takes as many as the cores have room for, each with
+            ``threads`` of its own.
         overwrite: start all runs anew.
 
     Raises:
@@ -124,7 +125,8 @@ def run_all(
     """
     cells = [(folder_of(out, config), config) for config in configs]
     left = sum(overwrite or not (folder / SUMMARY).exists() for folder, _ in cells)
-    processes = min(jobs or cpu_count(), max(left, 1))
+    room = cpu_count() // max(config.threads for config in configs)
+    processes = min(jobs or max(room, 1), max(left, 1))
     with ExitStack() as locked:
         with workers_loading(processes):
             from gspo_edu.initial import check_start

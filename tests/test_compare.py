@@ -202,6 +202,27 @@ def test_no_more_processes_than_runs_that_are_left(tmp_path, cells, monkeypatch,
     assert asked == [1, 1], "one run was left, then none"
 
 
+@pytest.mark.parametrize(("threads", "processes"), [(1, 4), (2, 2), (3, 1), (8, 1)])
+def test_processes_and_their_threads_fit_the_cores(
+    tmp_path, quick, monkeypatch, threads, processes
+):
+    asked = []
+
+    class Stopped(Exception):
+        pass
+
+    def watching(n_jobs, **rest):
+        asked.append(n_jobs)
+        raise Stopped
+
+    monkeypatch.setattr(compare, "cpu_count", lambda: 4)
+    monkeypatch.setattr(compare, "Parallel", watching)
+    configs = [quick(seed=seed, threads=threads) for seed in range(5)]
+    with pytest.raises(Stopped):
+        run_all(tmp_path, configs, jobs=None, overwrite=False)
+    assert asked == [processes]
+
+
 def test_processes_are_started_before_this_one_has_loaded_torch(tmp_path):
     """Torch takes more than a second to load: all processes do it at the same time."""
     code = f"""
