@@ -83,8 +83,8 @@ r"""
 An objective sees the policy only through the log-probs $\log\pi_\theta(y_{i,t})$ of the tokens that
 were sampled. So its gradient can always be written as a sum over these tokens:
 
-$$\nabla_\theta J = \sum_i \sum_t w_{i,t}\; \nabla_\theta \log \pi_\theta(y_{i,t}),
-\qquad w_{i,t} = \frac{\partial J}{\partial \log \pi_\theta(y_{i,t})}$$
+$$\nabla_\theta J = \sum_i \sum_t g_{i,t}\; \nabla_\theta \log \pi_\theta(y_{i,t}),
+\qquad g_{i,t} = \frac{\partial J}{\partial \log \pi_\theta(y_{i,t})}$$
 
 The second factor, the **score function** of the token, is the direction in parameter space that
 makes this token likelier. It is the same for all objectives. They differ in the first factor alone,
@@ -171,14 +171,14 @@ Take both objectives before clipping, and differentiate.
 $\frac{1}{G L}$ in front. Since $r_t = \exp(\log\pi_\theta - \log\pi_\text{old})$, its derivative
 with respect to $\log\pi_\theta$ is $r_t$ again:
 
-$$w_{i,t} = \frac{A_i\; r_{i,t}}{G\, L_i}$$
+$$g_{i,t} = \frac{A_i\; r_{i,t}}{G\, L_i}$$
 
 **GSPO.** The term of the whole answer is $s A$, with only $\frac1G$ in front: there is no mean over
 tokens. But $s = \exp\big(\frac1L\sum_t \log r_t\big)$, and each token's log-prob enters the
 exponent with the factor $\frac1L$. So the derivative of $s$ with respect to any of them is
 $\frac{s}{L}$:
 
-$$w_{i,t} = \frac{A_i\; s_i}{G\, L_i}$$
+$$g_{i,t} = \frac{A_i\; s_i}{G\, L_i}$$
 
 The $\frac1L$ is the same. In GRPO it comes from the mean over tokens, in GSPO from the root. What
 differs is the ratio: each token's own, or one for all (arXiv 2507.18071, section 4.2, compares the
@@ -523,7 +523,7 @@ r"""
 For A < 0 nothing bounds GRPO's weight from above: ten times as likely, ten times the push. That is
 why some implementations add a floor there (dual clip, lesson 02). GSPO spreads the push evenly:
 $10^{1/10} = 1.26$ times the usual weight, on all ten tokens. SAPO gives the token next to nothing,
-because its gate has closed on both sides.
+because its gate closes for either sign of A.
 
 ## 5 · The other sign
 
