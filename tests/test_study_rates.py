@@ -219,11 +219,11 @@ def test_a_rate_that_breaks_is_not_chosen(made, monkeypatch):
 
 @pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("factor", [0.05, 0.9, 7.0])
-def test_a_power_law_is_matched_in_three_tries(power, factor):
+def test_a_power_law_is_matched_in_few_tries(power, factor):
     found = matched_rate(lambda lr: 40 * lr**power, 40 * (factor * 1e-3) ** power, 1e-3)
     assert found.lr == pytest.approx(factor * 1e-3, rel=0.11)
     assert abs(found.found / (40 * found.lr**power) - 1) < 1e-9
-    assert len(found.tried) <= 4
+    assert len(found.tried) <= (2 if power == 2 else 4)
 
 
 def test_what_bends_or_breaks_is_matched_too():
