@@ -187,13 +187,18 @@ def test_rates_far_too_large_have_ranges_that_can_be_used(tmp_path, quick):
         assert (found["clip_low"] is None) == (one is broken) == (found["answers"] == 0)
 
 
-def test_watching_changes_no_number(quick):
-    config = quick(objective="gspo", seed=4)
+@pytest.mark.parametrize("replay", ["none", "r2", "r3"])
+def test_watching_sees_what_the_update_sees_and_changes_no_number(quick, replay):
+    config = quick(objective="gspo", seed=4, lr=8e-3, mini_batches=4, prompts=8, replay=replay)
     plain, watching = (kind(config, *initial_policy(config)[:2]) for kind in (Trainer, Watching))
-    assert plain.next_rollout() == watching.next_rollout()
-    assert plain.next_rollout() == watching.next_rollout()
-    assert [len(log_s) for log_s in watching.log_s] == [8, 8]
-    assert all(bool((log_s != 0).all()) for log_s in watching.log_s)
+    records = [*plain.next_rollout(), *plain.next_rollout()]
+    assert records == [*watching.next_rollout(), *watching.next_rollout()]
+    after_first = [record for record in records if record["update"] % 4 != 1]
+    for log_s, record in zip(watching.log_s, after_first, strict=True):
+        assert len(log_s) == 8
+        assert float(log_s.mean()) == pytest.approx(record["sequence_log_ratio_mean"], rel=1e-5)
+        spread = float(log_s.std(correction=0))
+        assert spread == pytest.approx(record["sequence_log_ratio_std"], rel=1e-5)
 
 
 def test_a_rate_that_breaks_is_not_chosen(made, monkeypatch):
