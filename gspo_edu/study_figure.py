@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
 
 from gspo_edu.figures import per_rollout
 from gspo_edu.files import write_atomically
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, Any]]
 # Arms of one objective share its colour; the second and further ones get these.
 OTHER_LINES: tuple[Line, ...] = ((0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+MOST_BANDS = 3  # more would hide each other
 MARKERS = "osD^vPX*<>"
 TITLES = {
     "reward": "reward of the rollout",
@@ -42,8 +44,8 @@ def study_figure(
     """One metric over the rollouts, and the held-out reward at the end.
 
     A thin line or a dot is one seed; the thick line is the mean over the seeds still running, the
-    band and the bar are the 95 % t interval of the mean. A run that diverged ends where it broke,
-    and counts as 0 at the end (a cross).
+    bar is the 95 % t interval of the mean, and so is the band, with three arms or fewer. A run that
+    diverged ends where it broke, and counts as 0 at the end (a cross).
 
     Args:
         updates, runs: rows of updates.csv.gz and runs.csv, from ``study_table.read_table``.
@@ -60,7 +62,9 @@ def study_figure(
     styles = arm_styles(groups, runs)
     figure, (curves, ends) = new_figure(columns=2, width=5.0, height=3.6)
     for group in groups:
-        draw_curves(curves, group, updates, metric, styles[group.arm])
+        draw_curves(
+            curves, group, updates, metric, styles[group.arm], band=len(groups) <= MOST_BANDS
+        )
     curves.set(xlabel="rollout", ylabel="mean over its updates")
     curves.locator_params(axis="x", integer=True)
     curves.set_title(TITLES.get(metric, metric), fontsize=10)
@@ -130,9 +134,15 @@ def arm_styles(groups: Sequence[GroupSummary], runs: Rows) -> dict[str, dict[str
 
 
 def draw_curves(
-    ax: Axes, group: GroupSummary, updates: Rows, metric: str, style: Mapping[str, Any]
+    ax: Axes,
+    group: GroupSummary,
+    updates: Rows,
+    metric: str,
+    style: Mapping[str, Any],
+    *,
+    band: bool,
 ) -> None:
-    """One thin line per seed, their mean and its interval."""
+    """One thin line per seed, their mean and, with ``band``, its interval."""
     by_seed: dict[int, list[Mapping[str, Any]]] = {}
     for row in updates:
         if (row["arm"], row["setting"]) == (group.arm, group.setting):
@@ -140,9 +150,9 @@ def draw_curves(
     curves = [curve for rows in by_seed.values() if (curve := per_rollout(rows, metric))]
     if not curves:
         return
-    line = {name: style[name] for name in ("color", "linestyle")}
+    line = {"color": paler(style["color"]), "linestyle": style["linestyle"]}
     for curve in curves:
-        ax.plot(range(1, len(curve) + 1), curve, linewidth=0.7, alpha=0.4, **line)
+        ax.plot(range(1, len(curve) + 1), curve, linewidth=0.7, zorder=1, **line)
     longest = max(map(len, curves))
     columns = [[c[place] for c in curves if len(c) > place] for place in range(longest)]
     rollouts, means = range(1, longest + 1), [float(np.mean(column)) for column in columns]
@@ -150,9 +160,18 @@ def draw_curves(
         *(rollouts, means),
         **{**style, "linewidth": 2, "markersize": 4, "markevery": max(1, longest // 6)},
     )
+    if not band:
+        return
     bounds = [mean_interval(c) if len(c) > 1 else NAN for c in columns]
     low, high = zip(*bounds, strict=True)
     ax.fill_between(rollouts, low, high, color=style["color"], alpha=0.12, linewidth=0)
+
+
+def paler(colour: str) -> tuple[float, ...]:
+    """The colour mixed with white. A transparent one would make many colours where lines cross,
+    and a picture of few colours (``plots.png``) could not keep those of the arms.
+    """
+    return tuple(0.45 * part + 0.55 for part in to_rgb(colour))
 
 
 def draw_end(ax: Axes, place: int, group: GroupSummary, style: Mapping[str, Any]) -> None:
@@ -160,7 +179,7 @@ def draw_end(ax: Axes, place: int, group: GroupSummary, style: Mapping[str, Any]
     colour, marker = style["color"], style["marker"]
     for seed, value in group.values.items():
         broke = seed in group.diverged
-        ax.plot(value, place + 0.18, marker="x" if broke else ".", color=colour, alpha=0.7)
+        ax.plot(value, place + 0.18, marker="x" if broke else ".", color=colour)
     ax.plot(group.mean, place - 0.1, marker=marker, color=colour, markersize=6)
     if group.t_interval is not NAN:
         ax.plot(group.t_interval, (place - 0.1,) * 2, color=colour, linestyle=style["linestyle"])

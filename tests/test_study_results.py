@@ -1,14 +1,16 @@
 """What a study shows: means, intervals and differences worked out by hand, files, the figure."""
 
 import gzip
+import io
 import math
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
 
 from gspo_edu.intervals import bootstrap_interval, mean_interval
-from gspo_edu.plots import objective_style
+from gspo_edu.plots import objective_style, png
 from gspo_edu.study_figure import study_alt, study_figure
 from gspo_edu.study_summary import (
     NAN,
@@ -227,6 +229,34 @@ def test_the_figure_shows_every_seed_the_mean_and_the_interval(picture):
     assert [float(line.get_xdata()[0]) for line in crosses] == [0.0]
     bars = [tuple(line.get_xdata()) for line in ends.get_lines() if len(line.get_xdata()) == 2]
     assert bars == [mean_interval(v) for v in ([0.3, 0.5], [0.4, 0.8], [0.6, 0.0])]
+
+
+def test_bands_are_intervals_and_stay_away_where_they_would_hide_each_other(picture):
+    updates, runs = picture
+    curves, _ = study_figure(updates, runs, arms=["GRPO"]).axes
+    (band,) = curves.collections
+    low, high = mean_interval([0.2, 0.4])
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((low, high))
+    runs += [run_row("CISPO", seed, 0.5, objective="cispo") for seed in (0, 1)]
+    updates += update_rows("CISPO", 0, [0.1, 0.1]) + update_rows("CISPO", 1, [0.3, 0.2])
+    curves, _ = study_figure(updates, runs).axes
+    assert len(curves.collections) == 0
+
+
+def test_the_stored_picture_keeps_the_colours_of_the_arms():
+    names = ("grpo", "gspo", "seq_unnormalised", "cispo", "dapo", "sapo")
+    dice = np.random.default_rng(0)
+    runs, updates = [], []
+    for name in names:
+        runs += [run_row(name, seed, dice.random(), objective=name) for seed in range(8)]
+        for seed in range(8):
+            updates += update_rows(name, seed, dice.random(40))
+    stored = Image.open(io.BytesIO(png(study_figure(updates, runs)))).convert("RGB")
+    pixels = np.unique(np.asarray(stored).reshape(-1, 3), axis=0).astype(int)
+    for name in names:
+        colour = [round(255 * part) for part in to_rgb(objective_style(name)["color"])]
+        assert np.abs(pixels - colour).max(axis=1).min() <= 6, name
 
 
 def test_the_figure_says_its_numbers_in_words(picture):
