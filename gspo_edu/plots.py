@@ -89,28 +89,31 @@ def new_figure(
     return figure, axes
 
 
-def png(figure: Figure, dpi: float | None = None) -> bytes:
-    """The figure as PNG of ``PALETTE`` colours without a date: equal figures are equal files.
+def png(figure: Figure, dpi: float | None = None, *, colours: int = PALETTE) -> bytes:
+    """The figure as PNG of few colours without a date: equal figures are equal files.
 
     Args:
         figure: what to draw.
         dpi: pixels per inch; the figure's own unless given.
+        colours: at most 256. Many lines of many colours need more than ``PALETTE``, or those that
+            cover little are lost.
     """
     from PIL import Image
 
     full, small = io.BytesIO(), io.BytesIO()
     figure.savefig(full, format="png", dpi=dpi or "figure")
-    image = Image.open(full).convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
+    image = Image.open(full).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
     image.save(small, format="png", optimize=True)
     return small.getvalue()
 
 
-def show(figure: Figure, alt: str) -> None:
+def show(figure: Figure, alt: str, *, colours: int = PALETTE) -> None:
     """Display the figure in a notebook, with a text for those who cannot see it.
 
     Args:
         figure: what to show.
         alt: one or two sentences that say what the picture shows, not how it looks.
+        colours: see ``png``.
 
     Raises:
         ValueError: if ``alt`` is empty.
@@ -119,4 +122,4 @@ def show(figure: Figure, alt: str) -> None:
         raise ValueError("alt is empty; expected a sentence that says what the figure shows.")
     from IPython.display import Image, display
 
-    display(Image(png(figure), format="png", alt=alt))  # type: ignore[no-untyped-call]
+    display(Image(png(figure, colours=colours), format="png", alt=alt))  # type: ignore[no-untyped-call]

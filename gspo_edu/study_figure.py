@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, Any]]
 # Arms of one objective share its colour; the second and further ones get these.
 OTHER_LINES: tuple[Line, ...] = ((0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (7, 3)))
+COLOURS = 256  # for plots.png and plots.show: fewer would lose those of some arms
 MOST_BANDS = 3  # more would hide each other
 MARKERS = "osD^vPX*<>"
 TITLES = {
@@ -84,7 +85,8 @@ def save_study_figures(out: Path) -> list[Path]:
     paths = []
     for place, setting in enumerate(dict.fromkeys(row["setting"] for row in runs), 1):
         paths.append(out / f"figure-{place}.png")
-        write_atomically(paths[-1], png(study_figure(updates, runs, setting=setting)))
+        figure = study_figure(updates, runs, setting=setting)
+        write_atomically(paths[-1], png(figure, colours=COLOURS))
     return paths
 
 

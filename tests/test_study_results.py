@@ -11,7 +11,7 @@ from PIL import Image
 
 from gspo_edu.intervals import bootstrap_interval, mean_interval
 from gspo_edu.plots import objective_style, png
-from gspo_edu.study_figure import study_alt, study_figure
+from gspo_edu.study_figure import COLOURS, study_alt, study_figure
 from gspo_edu.study_summary import (
     NAN,
     paired,
@@ -235,7 +235,7 @@ def test_bands_are_intervals_and_stay_away_where_they_would_hide_each_other(pict
     updates, runs = picture
     curves, _ = study_figure(updates, runs, arms=["GRPO"]).axes
     (band,) = curves.collections
-    low, high = mean_interval([0.2, 0.4])
+    (low, _), (_, high) = mean_interval([0.2, 0.4]), mean_interval([0.4, 0.6])
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((low, high))
     runs += [run_row("CISPO", seed, 0.5, objective="cispo") for seed in (0, 1)]
@@ -252,7 +252,9 @@ def test_the_stored_picture_keeps_the_colours_of_the_arms():
         runs += [run_row(name, seed, dice.random(), objective=name) for seed in range(8)]
         for seed in range(8):
             updates += update_rows(name, seed, dice.random(40))
-    stored = Image.open(io.BytesIO(png(study_figure(updates, runs)))).convert("RGB")
+    stored = Image.open(io.BytesIO(png(study_figure(updates, runs), colours=COLOURS))).convert(
+        "RGB"
+    )
     pixels = np.unique(np.asarray(stored).reshape(-1, 3), axis=0).astype(int)
     for name in names:
         colour = [round(255 * part) for part in to_rgb(objective_style(name)["color"])]
