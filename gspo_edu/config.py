@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import reprlib
 import tomllib
@@ -29,10 +28,20 @@ NOT_NEGATIVE = {
     *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
     *("cold_start_steps", "eval_every"),
 }
-# Settings that an objective has or has not; None leaves them to the objective's defaults.
-OF_OBJECTIVES = {
-    *("clip_low", "clip_high", "dual_clip", "cap", "log_clip_low", "log_clip_high"),
-    *("tau_pos", "tau_neg"),
+# Every objective's own settings, as far as they are fields here; None stands for its default. Read
+# off the functions' signatures, this would load torch for every question about a config.
+SETTINGS_OF: dict[str, tuple[str, ...]] = {
+    "ppo": ("clip_low", "clip_high"),
+    "ppo_dual_clip": ("clip_low", "clip_high", "dual_clip"),
+    "grpo": ("clip_low", "clip_high"),
+    "dr_grpo": ("clip_low", "clip_high"),
+    "dapo": ("clip_low", "clip_high"),
+    "cispo": ("cap",),
+    "gspo": ("clip_low", "clip_high"),
+    "gspo_token": ("clip_low", "clip_high"),
+    "seq_unnormalised": ("clip_low", "clip_high"),
+    "gmpo": ("log_clip_low", "log_clip_high"),
+    "sapo": ("tau_pos", "tau_neg"),
 }
 
 
@@ -137,27 +146,27 @@ class TrainConfig:
 
     def check_objective(self) -> None:
         """Refuse an unknown objective, settings that it does not have, and unusable values."""
-        settings_given = sorted(name for name in OF_OBJECTIVES if getattr(self, name) is not None)
-        if self.objective == type(self).objective and not settings_given:
-            return  # nothing to refuse, so there is no need to load torch
+        if self.objective not in SETTINGS_OF:
+            raise ValueError(
+                f"objective is {self.objective!r}; expected one of {', '.join(SETTINGS_OF)}."
+            )
+        own = SETTINGS_OF[self.objective]
+        for name in sorted({name for names in SETTINGS_OF.values() for name in names} - {*own}):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, but {self.objective} has no such setting; "
+                    f"it has {', '.join(own)}."
+                )
+        settings = self.given_objective_settings()
+        if not settings:
+            return
 
         import torch
 
         from gspo_edu.objectives import OBJECTIVES
 
-        names = objective_settings()
-        if self.objective not in names:
-            raise ValueError(
-                f"objective is {self.objective!r}; expected one of {', '.join(names)}."
-            )
-        for name in settings_given:
-            if name not in names[self.objective]:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}, but {self.objective} has no such setting; "
-                    f"it has {', '.join(names[self.objective]) or 'none'}."
-                )
         # One token is enough for the objective to refuse its settings.
-        token, settings = torch.zeros(1, 1), self.given_objective_settings()
+        token = torch.zeros(1, 1)
         if self.objective == "dr_grpo":
             settings["max_len"] = 1
         with warnings.catch_warnings():
@@ -172,26 +181,11 @@ class TrainConfig:
 
     def given_objective_settings(self) -> dict[str, float]:
         """The objective's own settings that differ from its defaults."""
-        known = objective_settings()[self.objective]
-        given = {name: getattr(self, name, None) for name in known}
+        given = {name: getattr(self, name) for name in SETTINGS_OF[self.objective]}
         return {name: value for name, value in given.items() if value is not None}
 
 
 TYPES: dict[str, Any] = typing.get_type_hints(TrainConfig)
-
-
-def objective_settings() -> dict[str, list[str]]:
-    """Each objective's own settings, read off its signature."""
-    from gspo_edu.objectives import OBJECTIVES
-
-    return {
-        name: [
-            parameter.name
-            for parameter in inspect.signature(objective).parameters.values()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        ]
-        for name, objective in OBJECTIVES.items()
-    }
 
 
 def check_type(name: str, value: Any, wanted: Any) -> None:

@@ -482,11 +482,14 @@ def test_help_works_without_what_is_heavy(words):
     ("words", "status"),
     [
         ("config", 0),
-        ("config --config stormy --lr 0.002", 0),
+        ("config --config stormy --lr 0.002 --objective grpo", 0),
         ("lessons list", 0),
         ("train --lr -1", 2),
+        ("train --objective reinforce", 2),
+        ("train --cap 3", 2),
         ("train --resume run --lr 0.1", 2),
         ("compare --seeds 0", 2),
+        ("compare --objectives grpo gspo reinforce", 2),
     ],
 )
 def test_what_trains_nothing_works_without_what_is_heavy(tmp_path, words, status):

@@ -239,7 +239,10 @@ def watching(**keywords):
 
 compare.Parallel = watching
 small = {{"rollouts": 1, "prompts": 2, "group_size": 2, "mini_batches": 1, "eval_prompts": 2}}
-configs = [TrainConfig(seed=seed, device="cpu", **small) for seed in (0, 1)]
+configs = [
+    TrainConfig(objective=name, seed=seed, device="cpu", **small)
+    for name, seed in (("grpo", 0), ("gspo", 1))
+]
 found = compare.run_all(Path({str(tmp_path / "out")!r}), configs, jobs=2, overwrite=False)
 print(started, [run["seed"] for run in found])
 """

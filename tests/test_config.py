@@ -1,17 +1,17 @@
 """The config: what it refuses, and in which words."""
 
 import dataclasses
+import inspect
 import math
 import warnings
 
 import pytest
 
 from gspo_edu.config import (
-    OF_OBJECTIVES,
     PRESETS,
+    SETTINGS_OF,
     TrainConfig,
     config_from_mapping,
-    objective_settings,
     preset_names,
     read_toml,
 )
@@ -80,15 +80,21 @@ def test_settings_of_another_objective_are_refused():
     assert TrainConfig().given_objective_settings() == {}
 
 
-def test_every_setting_of_every_objective_is_a_field():
-    fields = {field.name for field in dataclasses.fields(TrainConfig)}
-    known = objective_settings()
-    assert known.keys() == OBJECTIVES.keys()
+def test_the_table_of_settings_is_what_the_objectives_take():
     given_by_the_trainer = {"max_len"}
-    named = {name for names in known.values() for name in names}
-    assert named - given_by_the_trainer == OF_OBJECTIVES
-    assert fields >= OF_OBJECTIVES
-    assert TrainConfig().objective in OBJECTIVES, "which is not looked up when it has no settings"
+    taken = {
+        name: {
+            parameter.name
+            for parameter in inspect.signature(objective).parameters.values()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        for name, objective in OBJECTIVES.items()
+    }
+    assert list(SETTINGS_OF) == list(OBJECTIVES)
+    for name, settings in SETTINGS_OF.items():
+        assert {*settings} == taken[name] - given_by_the_trainer
+        for setting in settings:
+            assert getattr(TrainConfig(), setting) is None
 
 
 def test_a_config_can_be_made_without_a_warning():
