@@ -278,8 +278,10 @@ reported by somebody. Lesson 05 ends with an experiment on that command.
 
 | lesson | afterwards you can |
 |---|---|
+| [01 The reward](01_reward.ipynb) | say where rewards come from, and how a wrong one is exploited |
 | [02 PPO](02_ppo.ipynb) | compute an importance ratio, and say when clipping stops the gradient |
 | [03 GRPO](03_grpo.ipynb) | turn the rewards of a group into advantages, without a critic |
+| [04 Token ratios](04_token_ratios.ipynb) | compute how biased and how noisy a gradient is |
 | [05 GSPO](05_gspo.ipynb) | compute one ratio per answer, and explain its tiny clip range |
 | [06 Who gets the gradient](06_who_gets_the_gradient.ipynb) | compare objectives token by token |
 
@@ -371,9 +373,10 @@ display(table(lesson=0))
 r"""
 ## What comes next
 
-[Lesson 02](02_ppo.ipynb) starts with the idea that everything here is built on: how much likelier
-has the policy made this token? The method is from 2017, and GRPO and GSPO each exchange one part of
-it.
+[Lesson 01](01_reward.ipynb) asks where a reward comes from: from people, or from a program that
+checks. [Lesson 02](02_ppo.ipynb) starts with the idea that everything here is built on: how much
+likelier has the policy made this token? The method is from 2017, and GRPO and GSPO each exchange
+one part of it.
 
 *Sources:* GRPO: Shao et al. 2024, arXiv 2402.03300. GSPO: Zheng et al. 2025, arXiv 2507.18071.
 """

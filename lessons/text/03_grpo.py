@@ -743,8 +743,8 @@ r"""
 ## What comes next
 
 GRPO gives every token its own ratio, but all tokens of an answer share one advantage. Does a ratio
-per token make sense when the reward judges the whole answer? **Lesson 05** shows GSPO's reply: one
-ratio for the whole answer.
+per token make sense when the reward judges the whole answer? **Lesson 04** computes what can be
+said against it, and **lesson 05** shows GSPO's reply: one ratio for the whole answer.
 
 **Sources.** GRPO: section 4.1 of the first, objective and KL in its equations 3 and 4. The range
 0.2 and 0.27 for GRPO: section 5.1 of the GSPO paper.
