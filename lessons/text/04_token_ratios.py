@@ -76,9 +76,10 @@ r"""
 > cannot correct the distribution. It brings in noise of high **variance**, which adds up over long
 > answers and is made worse by clipping. The unit of the correction, the token, does not match the
 > unit of the reward, the answer. They saw this end in **model collapse** that was often
-> irreversible: going back to a checkpoint and tuning hyper-parameters did not bring the model back.
+> irreversible: more compute no longer paid, and going back to a checkpoint and tuning
+> hyper-parameters did not bring the model back.
 
-That is five claims in one. The collapse is an observation on large models, which no small
+That is six claims in one. The collapse is an observation on large models, which no small
 calculation can repeat. The others are about an estimator, and can be computed. Three words first.
 
 - **Estimator:** a recipe that turns sampled answers into a gradient.
@@ -91,8 +92,9 @@ calculation can repeat. The others are about an estimator, and can be computed. 
 If stale answers cause trouble, why not sample fresh ones before each update? Because a machine
 writes many answers at once for little more than the price of a few: each step of generation waits
 for the weights to come out of memory, whether 64 answers wait for them or 256. So one samples in
-bulk, cuts the bulk into mini-batches, and makes one update with each. From the second update on the
-answers come from an older policy. Our tiny model, on your machine:
+bulk, cuts the bulk into mini-batches, and makes one update with each (or uses each even more than
+once). From the second update on the answers come from an older policy. Our tiny model, on your
+machine:
 """
 
 # %% tags=["nbval-ignore-output"]
@@ -385,9 +387,9 @@ assert difference < 1e-12
 # %% [markdown]
 r"""
 So the estimator is not meaningless. It answers another question: "what if each token alone had been
-chosen anew?" For one step away from the old policy the two questions have the same answer, which is
-why PPO uses it (it is TRPO's surrogate, arXiv 1502.05477, without the mean over tokens), and the
-error grows in proportion to the step. Later work by the Qwen team says the same: they describe the
+chosen anew?" At the old policy the two questions have the same gradient, which is why PPO uses it
+(it is TRPO's surrogate, arXiv 1502.05477, without the mean over tokens); from there the error grows
+in proportion to the step. Later work by the Qwen team says the same: they describe the
 token-level objective as a first-order approximation of the one that the reward is about
 (arXiv 2512.01374).
 
@@ -552,12 +554,25 @@ r"""
 The variance grows with length for *everybody*, also for fresh answers: a longer answer has more
 tokens, and each adds its noisy score. That is the price of having one reward for many tokens, and
 no ratio removes it. (The signal grows, too: *noise per signal*, the standard deviation over the
-length of the average, levels off here.) What the *ratio* adds can be said in a formula. If tokens
-were independent, a weight $w$ would multiply the variance by about $\mathbb E[w^2]$:
+length of the average, levels off here.) What the *ratio* adds can be said in a rule of thumb. If a
+weight $w$ had nothing to do with advantage and score, it would multiply the variance by
+$\mathbb E[w^2]$. For independent tokens with normal log-ratios that is
 
 - token ratio: $\mathbb E[r_t^2] \approx e^{\sigma^2}$, at any length;
 - product: $\mathbb E[W^2] \approx e^{\sigma^2 L}$, exponential in the length;
 - sequence ratio: $\mathbb E[s^2] \approx e^{\sigma^2 (2/L - 1)}$, close to 1 (a little below).
+"""
+
+# %%
+print("L = 10, spread 0.2      rule of thumb   measured")
+for name, exponent in (("token", 1), ("product", 10), ("sequence", 2 / 10 - 1)):
+    rule, measured = math.exp(0.2**2 * exponent), relative_variance(name, 10).mean()
+    print(f"{name:20} {rule:16.2f} {measured:10.2f}")
+    assert (rule > 1.2) == (measured > 1.2) == (name == "product")
+
+# %% [markdown]
+r"""
+It gets the order right, and no more: the measured weights do have to do with the advantages.
 
 For the weights alone no list is needed. Probabilities multiply up token by token, so a small
 matrix, applied $L$ times, gives these moments exactly at any length.
@@ -778,9 +793,9 @@ Is noise "made worse by clipping", then? It depends on what one calls noise, and
 - The plain variance falls, in both tables and under both objectives.
 - *Noise per signal* falls after a random step. After a learning step it rises, because clipping
   takes away more of the signal than of the noise.
-- In both the bias becomes the larger part of the error, and larger than anything that the choice of
-  ratio does. After a learning step the average of GSPO's clipped gradient even points *against*
-  the true one.
+- In both the bias becomes the larger part of the error from a few dozen answers on, and larger than
+  anything that the choice of ratio does.
+- After a learning step the average of GSPO's clipped gradient even points *against* the true one.
 
 The last line looks like a fault, and is none. Clipping is not meant to estimate the gradient. It is
 a brake: answers that have moved far enough in the right direction fall silent, and those that went
@@ -864,9 +879,10 @@ What arithmetic can do is to move the question to the right place. It is not "to
 and sequence ratios are not". It is: how do the ratios of *your* policy behave, and what does your
 clip range do with them?
 
-**For you to try.** In `make_step` let only one row of the table move (`direction[1:] = 0`: only the
-token after a 0 has changed), a crude picture of one context whose experts have been exchanged.
-Which weights suffer most?
+**For you to try.** In `make_step` let only one row of the table move (`direction[1:] = 0`: only
+what follows a 0 has changed), a crude picture of one context whose experts have been exchanged.
+Take `make_step(seed, 10, 0.6)`: the ratios then reach from about 0.2 to 3. Which weights suffer
+most?
 
 ## Three questions to compute
 
