@@ -22,11 +22,11 @@ COMMAND = os.environ.get("GSPO_EDU_COMMAND", "gspo-edu")
 
 POSITIVE = {
     *("prompts", "mini_batches", "epochs", "temperature", "lr", "max_grad_norm", "eval_prompts"),
-    *("layers", "width", "heads", "experts", "top_k", "expert_width", "threads", "drift_probe"),
+    *("layers", "width", "heads", "experts", "top_k", "expert_width", "threads"),
 }
 NOT_NEGATIVE = {
     *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
-    *("cold_start_steps", "eval_every"),
+    *("cold_start_steps", "eval_every", "drift_probe"),
 }
 # Every objective's own settings, as far as they are fields here; None stands for its default. Read
 # off the functions' signatures, this would load torch for every question about a config.
@@ -110,7 +110,9 @@ class TrainConfig:
 
     eval_every: int = option(10, "rollouts between held-out evaluations; 0: only at the ends")
     eval_prompts: int = option(256, "different held-out prompts per evaluation, 4 answers each")
-    drift_probe: int = option(16, "answers per update on which drift_per_update is measured")
+    drift_probe: int = option(
+        16, "answers per update on which drift_per_update is measured; 0: none"
+    )
     device: str = option("auto", "auto, cpu or cuda")
     threads: int = option(1, "threads of torch; results can change in the last digit with it")
 

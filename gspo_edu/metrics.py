@@ -59,8 +59,12 @@ def k3(logp: Tensor, logp_other: Tensor) -> Tensor:
 
 def entropy(logits: Tensor) -> Tensor:
     """Entropy of softmax(logits) in nats, (..., V) -> (...)."""
-    logp = at_least_float32(logits).log_softmax(dim=-1)
-    return -(logp.exp() * logp).sum(dim=-1)
+    return entropy_of(at_least_float32(logits).log_softmax(dim=-1))
+
+
+def entropy_of(log_probs: Tensor) -> Tensor:
+    """Entropy in nats of distributions given by their log-probs, (..., V) -> (...)."""
+    return -(log_probs.exp() * log_probs).sum(dim=-1)
 
 
 def effective_sample_size(ratio: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gspo_edu.batch import Rollout
-from gspo_edu.metrics import entropy
-from gspo_edu.moe.attention import KeyValueCache
+from gspo_edu.metrics import entropy_of
+from gspo_edu.moe.contexts import AnswerCache, PromptsWithAnswers, Sequences
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
@@ -50,18 +50,18 @@ def sampled_rollout(
     device = prompts.device
     group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     rows, limit, config = len(group), task.max_new_tokens, model.config
-    prompt_pass = model(prompts[:, :-1])
-    cache = KeyValueCache(prompt_pass.key_values, group, limit)
+    read = Sequences(len(prompts), prompts.shape[1] - 1)
+    prompt_pass = model(prompts[:, :-1].flatten(), read)
+    cache = AnswerCache(read, group_size, limit)
 
     layers = len(config.routed_layers)
     tokens = torch.full((rows, limit), PAD, device=device)
     logp = torch.zeros(rows, limit, device=device)
     routes = torch.full((rows, limit, layers, config.top_k), -1, dtype=torch.int16, device=device)
-    alive = torch.arange(rows, device=device)
     current = prompts[group, -1]
     for position in range(limit):
-        step = model(current[:, None], cache=cache)
-        log_probs = (step.logits[:, 0] / temperature).log_softmax(dim=-1)
+        step, alive = model(current, cache), cache.alive
+        log_probs = (step.logits / temperature).log_softmax(dim=-1)
         if not torch.isfinite(log_probs).all():
             raise ValueError(
                 "the policy's log-probs are not finite: training has diverged. Use a lower lr."
@@ -69,17 +69,18 @@ def sampled_rollout(
         current = log_probs.exp().multinomial(1, generator=generator)[:, 0]
         tokens[alive, position] = current
         logp[alive, position] = log_probs.gather(1, current[:, None])[:, 0]
-        routes[alive, position] = step.routes[:, 0]
+        routes[alive, position] = step.routes
         going_on = (current != END).nonzero()[:, 0]
         if len(going_on) == 0:
             break
-        if len(going_on) < len(alive):
-            alive, current = alive[going_on], current[going_on]
-            cache.keep(going_on)
+        current = current[going_on]
+        cache.next_step(going_on)
     mask, finished = masked_after_end(tokens)
     width = int(mask.sum(dim=1).max())
     tokens, mask = tokens[:, :width], mask[:, :width]
-    trace = RouteTrace(prompt_pass.routes, routes[:, :width], config.routed_layers)
+    trace = RouteTrace(
+        prompt_pass.routes.unflatten(0, read.shape), routes[:, :width], config.routed_layers
+    )
     return Rollout(
         prompts=prompts,
         tokens=tokens,
@@ -124,29 +125,40 @@ def answer_log_probs(
         temperature: the one that sampled.
         replay: experts to use instead of the router's choice, already checked.
     """
-    prompt_pass = model(rollout.prompts[:, :-1], replay=None if replay is None else replay.prompt)
+    prompts, mask = rollout.prompts, rollout.mask
     # The last prompt token predicts the first answer token, so inputs and targets line up.
-    last = rollout.prompts[rollout.group, -1]
+    last = prompts[rollout.group, -1]
     inputs = torch.cat([last[:, None], rollout.tokens[:, :-1]], dim=1)
-    answer_pass = model(
-        inputs,
-        prefix=prompt_pass.key_values,
-        group=rollout.group,
-        replay=None if replay is None else replay.answer,
-    )
-    logits = answer_pass.logits / temperature
-    logp = logits.log_softmax(dim=-1).gather(-1, rollout.tokens[..., None])[..., 0]
+    # What stands behind an answer's last token is not computed at all.
+    inside = mask.flip(1).cumsum(dim=1).flip(1) > 0
+    layout = PromptsWithAnswers(len(prompts), prompts.shape[1] - 1, rollout.group, inside)
+    fixed = None
+    if replay is not None:
+        fixed = torch.cat([replay.prompt.flatten(0, 1), replay.answer[inside]])
+    result = model(torch.cat([prompts[:, :-1].flatten(), inputs[inside]]), layout, replay=fixed)
+    log_probs = (result.logits / temperature).log_softmax(dim=-1)
+    logp = log_probs.gather(-1, rollout.tokens[inside][:, None])[:, 0]
     routes = None
     if not model.config.dense:
-        inside = rollout.mask[..., None, None]
+        prompt_routes = result.routes[: layout.silent].unflatten(0, (len(prompts), -1))
+        answer_routes = padded(result.routes[layout.silent :], inside, -1)
         routes = RouteTrace(
-            prompt_pass.routes,
-            answer_pass.routes.where(inside, -1),
+            prompt_routes,
+            answer_routes.where(mask[..., None, None], -1),
             model.config.routed_layers,
         )
     return AnswerScore(
-        logp=logp.where(rollout.mask, 0.0),
-        entropy=entropy(logits.detach()).where(rollout.mask, 0.0),
+        logp=padded(logp, inside).where(mask, 0.0),
+        entropy=padded(entropy_of(log_probs.detach()), inside).where(mask, 0.0),
         routes=routes,
-        router_logits=answer_pass.router_logits,
+        router_logits=padded(result.router_logits[layout.silent :], inside),
     )
+
+
+def padded(x: Tensor, inside: Tensor, fill: float = 0) -> Tensor:
+    """Values of the true tokens of ``inside`` (B, T) as (B, T, ...), ``fill`` elsewhere."""
+    if len(x) == inside.numel():
+        return x.view(*inside.shape, *x.shape[1:])
+    out = x.new_full((*inside.shape, *x.shape[1:]), fill)
+    out[inside] = x
+    return out

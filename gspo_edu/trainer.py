@@ -167,7 +167,10 @@ class Trainer:
         }
         if live is not None and batch.routes is not None:
             found["drift_per_rollout"] = drift(live, batch.routes.answer)
-            found["drift_per_update"] = self.drift_of_update(replace(batch, routes=replay), live)
+            if config.drift_probe:
+                found["drift_per_update"] = self.drift_of_update(
+                    replace(batch, routes=replay), live
+                )
         return {name: plain(value) for name, value in found.items()}
 
     @torch.no_grad()

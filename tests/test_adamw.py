@@ -32,7 +32,7 @@ def same(one, other):
 def test_the_steps_are_torchs(settings, leave_out):
     mine, torchs = weights(), weights()
     one = AdamW(mine, lr=0.01, **settings)
-    other = torch.optim.AdamW(torchs, lr=0.01, **settings)
+    other = torch.optim.AdamW(torchs, lr=0.01, fused=True, **settings)
     for step in range(6):
         for optimizer in (one, other):
             optimizer.param_groups[0]["lr"] = 0.01 * (1 - step / 10)
@@ -45,7 +45,7 @@ def test_the_steps_are_torchs(settings, leave_out):
 
 def test_a_saved_state_goes_on_in_either():
     mine, torchs = weights(), weights()
-    one, other = AdamW(mine, lr=0.01), torch.optim.AdamW(torchs, lr=0.01)
+    one, other = AdamW(mine, lr=0.01), torch.optim.AdamW(torchs, lr=0.01, fused=True)
     for step in range(3):
         give_gradients(mine, torchs, seed=step)
         one.step()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("gspo_edu", "lessons", "exercises", "docs", "benchmarks", "tests/data")
 SUFFIXES = {".py", ".md", ".ipynb", ".js", ".json", ".toml", ".cff"}
 NUMBER = re.compile(
-    r"arxiv(?:\.org/(?:abs|pdf|html)/|[\s\"':.*_]{1,6})(\d{4}\.\d{5})(?!\d)", re.IGNORECASE
+    r"arxiv(?:\.org/(?:abs|pdf|html)/|[\s\"':.*_]{1,6})(\d{4}\.\d{4,5})(?!\d)", re.IGNORECASE
 )
 
 
@@ -75,7 +75,7 @@ def test_every_entry_is_whole(entry: Source) -> None:
     assert entry.authors.strip()
     assert entry.url.startswith("https://")
     if entry.arxiv is not None:
-        assert re.fullmatch(r"\d{4}\.\d{5}", entry.arxiv)
+        assert re.fullmatch(r"\d{4}\.\d{4,5}", entry.arxiv)
         assert entry.year == 2000 + int(entry.arxiv[:2]), "arXiv numbers begin with year and month"
         assert 1 <= int(entry.arxiv[2:4]) <= 12
 

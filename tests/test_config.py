@@ -43,7 +43,7 @@ def test_every_field_says_what_it_means():
         ("seed", -1, "0 or more"),
         ("seed", 2**64, "less than 2"),
         ("eval_every", -1, "0 or more"),
-        ("drift_probe", 0, "more than 0"),
+        ("drift_probe", -1, "0 or more"),
         ("beta", -0.1, "0 or more"),
         ("advantage_eps", -1e-4, "0 or more"),
         ("cold_start_noise", 1.5, "0 to 1"),

@@ -7,8 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from gspo_edu.moe import ModelConfig
-from gspo_edu.moe.attention import KeyValueCache, rope_angles, rotated
-from gspo_edu.moe.experts import DenseBlock, MixtureOfExperts, load_balancing_loss, swiglu
+from gspo_edu.moe.contexts import AnswerCache, PromptsWithAnswers, Sequences
+from gspo_edu.moe.dispatch import SortedDispatch, dense_dispatch, swiglu
+from gspo_edu.moe.experts import DenseBlock, MixtureOfExperts, load_balancing_loss
+from gspo_edu.moe.heads import rotated, rotations
+from gspo_edu.moe.norm import NormFunction, RMSNorm
+from gspo_edu.moe.shared_prompt import SharedPromptAttention, shared_prompt_attention
 
 
 def tokens_of(rows, width, seed=0):
@@ -30,7 +34,6 @@ def test_shapes(tiny):
     assert result.routes.shape == (2, 5, 3, 2)
     assert result.routes.dtype == torch.int16
     assert result.router_logits.shape == (2, 5, 3, 4)
-    assert [key.shape for key, _ in result.key_values] == [(2, 2, 5, 8)] * 3
 
 
 def test_weights_depend_on_the_generator_only(tiny):
@@ -49,10 +52,10 @@ def test_later_tokens_do_not_change_earlier_logits(tiny):
 
 
 def test_rope_turns_pairs_by_their_position():
-    """Element i and i + 2 of 4 turn together, by position * theta^(-i / 2)."""
-    cos, sin = rope_angles(torch.tensor([3]), head_dim=4, theta=100.0)
-    turned = rotated(torch.tensor([[1.0, 0.0, 0.0, 1.0]]), cos, sin)
-    wanted = [math.cos(3), -math.sin(0.3), math.sin(3), math.cos(0.3)]
+    """Elements 2i and 2i + 1 of 4 turn together, by position * theta^(-i / 2)."""
+    rotation = rotations(torch.tensor([3]), head_dim=4, theta=100.0)
+    turned = rotated(torch.tensor([[1.0, 0.0, 0.0, 1.0]]), rotation)
+    wanted = [math.cos(3), math.sin(3), -math.sin(0.3), math.cos(0.3)]
     assert_close(turned, torch.tensor([wanted]))
 
 
@@ -61,8 +64,8 @@ def test_rope_makes_attention_depend_on_distance_only():
     query, key = torch.randn(2, 1, 8, generator=dice)
 
     def score(at, before):
-        angles = [rope_angles(torch.tensor([place]), 8, 10_000.0) for place in (at, before)]
-        return (rotated(query, *angles[0]) * rotated(key, *angles[1])).sum()
+        turns = [rotations(torch.tensor([place]), 8, 10_000.0) for place in (at, before)]
+        return (rotated(query, turns[0]) * rotated(key, turns[1])).sum()
 
     assert_close(score(7, 3), score(14, 10))
     assert abs(score(7, 3) - score(7, 4)) > 0.01
@@ -114,7 +117,10 @@ def test_top_1_with_normalised_gates_is_refused():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("num_layers", 0), ("width", 0), ("head_dim", 7), ("top_k", 0), ("top_k", 9)],
+    [
+        *[("num_layers", 0), ("width", 0), ("head_dim", 7), ("top_k", 0), ("top_k", 9)],
+        *[("width", 18), ("expert_width", 10)],
+    ],
 )
 def test_unusable_sizes_are_named(setting, value):
     with pytest.raises(ValueError, match=f"{setting} is {value}"):
@@ -195,54 +201,140 @@ def test_the_dense_model_has_no_routes(tiny):
     assert not any("router" in name for name, _ in model.named_parameters())
 
 
-def test_prompts_read_once_equal_prompts_read_with_each_answer(tiny):
+def weights_gradients(model, logits):
+    model.zero_grad()
+    logits.log_softmax(dim=-1)[..., 3].sum().backward()
+    return [weight.grad.clone() for weight in model.parameters()]
+
+
+GROUPS = {
+    "even": torch.tensor([0, 0, 0, 1, 1, 1]),
+    "mixed up": torch.tensor([0, 1, 1, 0, 1, 0]),
+    "ragged": torch.tensor([1, 1, 0, 1, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS.keys())
+@pytest.mark.parametrize("cut", [False, True], ids=["full", "cut"])
+def test_prompts_read_once_equal_prompts_read_with_each_answer(tiny, group, cut):
+    """The flat pass with shared prompts and derivatives by hand, against plain rows."""
     model = tiny()
-    prompts, answers = tokens_of(2, 4), tokens_of(6, 5, seed=1)
-    group = torch.tensor([0, 0, 1, 1, 1, 0])
-    prompt_pass = model(prompts)
-    shared = model(answers, prefix=prompt_pass.key_values, group=group)
+    prompts, answers = tokens_of(int(group.max()) + 1, 4), tokens_of(6, 5, seed=1)
+    lengths = torch.tensor([5, 3, 1, 4, 5, 2]) if cut else torch.full((6,), 5)
+    inside = torch.arange(5) < lengths[:, None]
+    context = PromptsWithAnswers(len(prompts), 4, group, inside)
+    shared = model(torch.cat([prompts.flatten(), answers[inside]]), context)
     whole = model(torch.cat([prompts[group], answers], dim=1))
-    assert torch.equal(shared.routes, whole.routes[:, 4:])
-    assert_close(shared.logits, whole.logits[:, 4:], rtol=0, atol=1e-5)
-
-    def gradients(logits):
-        model.zero_grad()
-        logits.log_softmax(dim=-1)[..., 3].sum().backward()
-        return [weight.grad.clone() for weight in model.parameters()]
-
-    pairs = zip(gradients(shared.logits), gradients(whole.logits[:, 4:]), strict=True)
+    assert torch.equal(shared.routes[context.silent :], whole.routes[:, 4:][inside])
+    assert_close(shared.logits, whole.logits[:, 4:][inside], rtol=0, atol=1e-5)
+    pairs = zip(
+        weights_gradients(model, shared.logits),
+        weights_gradients(model, whole.logits[:, 4:][inside]),
+        strict=True,
+    )
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in pairs)
 
 
-def cached_logits(model, prompts, answers, group):
-    """Logits of ``answers`` (B, T), one token after the other."""
-    cache = KeyValueCache(model(prompts).key_values, group, answers.shape[1])
-    steps = [model(answers[:, t : t + 1], cache=cache) for t in range(answers.shape[1])]
-    return torch.cat([step.logits for step in steps], dim=1)
+def test_fixed_shapes_compute_the_same(tiny):
+    """What a GPU and a batch of models compute: every expert, no packing, autograd throughout."""
+    model, group = tiny(), GROUPS["even"]
+    prompts, answers = tokens_of(2, 4), tokens_of(6, 5, seed=1)
+    tokens, inside = torch.cat([prompts.flatten(), answers.flatten()]), torch.ones(6, 5).bool()
+    packed, fixed = (
+        model(tokens, PromptsWithAnswers(2, 4, group, inside, fixed_shapes=fixed))
+        for fixed in (False, True)
+    )
+    assert torch.equal(packed.routes, fixed.routes)
+    assert_close(packed.logits, fixed.logits, rtol=0, atol=1e-5)
+    pairs = zip(
+        weights_gradients(model, packed.logits),
+        weights_gradients(model, fixed.logits),
+        strict=True,
+    )
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
+
+
+def doubles(*shapes, seed=0):
+    dice = torch.Generator().manual_seed(seed)
+    made = (torch.randn(shape, generator=dice, dtype=torch.float64) for shape in shapes)
+    return [x.requires_grad_() for x in made]
+
+
+def test_the_derivative_of_the_norm():
+    x, weight = doubles((3, 2, 5), (5,))
+    assert torch.autograd.gradcheck(lambda x, w: NormFunction.apply(x, w, 1e-6), (x, weight))
+    norm = RMSNorm(5, 1e-6).double()
+    assert_close(norm(x), norm(x, by_hand=False), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_sorted_dispatch_equals_every_expert_for_every_token(top_k, tokens):
+    """Result and gradients; the dense form leaves its derivative to autograd."""
+    shapes = (tokens, 4), (tokens, top_k), (5, 4, 16), (5, 8, 4), (tokens, 4)
+    *given, grad = (x.detach().float() for x in doubles(*shapes))
+    experts = torch.rand(tokens, 5, generator=torch.Generator().manual_seed(0)).topk(top_k).indices
+
+    def result_and_gradients(dispatch):
+        x, gates, gate_up, down = inputs = [one.clone().requires_grad_() for one in given]
+        out = dispatch(x, gates, experts, gate_up, down)
+        out.backward(grad)
+        return [out.detach(), *(one.grad for one in inputs)]
+
+    found, wanted = map(result_and_gradients, (SortedDispatch.apply, dense_dispatch))
+    for a, b in zip(found, wanted, strict=True):
+        assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS.keys())
+@pytest.mark.parametrize("cut", [False, True], ids=["full", "cut"])
+def test_the_derivative_of_the_shared_prompt_attention(group, cut):
+    config = ModelConfig(13, num_heads=2, head_dim=4)
+    inside = torch.arange(2) < torch.tensor([2, 1, 2, 2, 1, 2])[:, None]
+    inside = inside if cut else torch.ones_like(inside)
+    context = PromptsWithAnswers(int(group.max()) + 1, 3, group, inside)
+    qkv, scale = doubles((context.silent + int(inside.sum()), 3, 2, 4), (2, 1, 1, 4))
+    context.begin(config, qkv)
+    # RoPE is float32 by nature: its tables must not be what the check measures.
+    assert torch.autograd.gradcheck(
+        lambda qkv, scale: SharedPromptAttention.apply(qkv, scale, context.slots, 1e-6),
+        (qkv, scale),
+        atol=1e-6,
+    )
+    by_hand = SharedPromptAttention.apply(qkv, scale, context.slots, 1e-6)
+    plain = shared_prompt_attention(qkv, scale, context.slots, 1e-6)[0]
+    assert torch.equal(by_hand, plain)
+
+
+def cached_logits(model, prompts, answers, leave=None):
+    """Logits of ``answers`` (P G, T), one token after the other; NaN after ``leave`` (P G,)."""
+    read = Sequences(*prompts.shape)
+    model(prompts.flatten(), read)
+    cache = AnswerCache(read, len(answers) // len(prompts), answers.shape[1])
+    found = torch.full((*answers.shape, 13), torch.nan)
+    for step in range(answers.shape[1]):
+        alive = cache.alive
+        found[alive, step] = model(answers[alive, step], cache).logits
+        stay = torch.arange(len(alive)) if leave is None else (leave[alive] > step).nonzero()[:, 0]
+        cache.next_step(stay)
+    return found
 
 
 @torch.no_grad()
 def test_one_token_at_a_time_equals_all_at_once(tiny):
     model = tiny(num_layers=3)
-    prompts, answers, group = (
-        tokens_of(2, 4),
-        tokens_of(5, 6, seed=1),
-        torch.tensor([0, 1, 1, 0, 1]),
-    )
-    stepwise = cached_logits(model, prompts, answers, group)
-    whole = model(torch.cat([prompts[group], answers], dim=1)).logits[:, 4:]
+    prompts, answers = tokens_of(2, 4), tokens_of(6, 6, seed=1)
+    stepwise = cached_logits(model, prompts, answers)
+    whole = model(torch.cat([prompts.repeat_interleave(3, 0), answers], dim=1)).logits[:, 4:]
     assert_close(stepwise, whole, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 def test_answers_that_leave_the_cache_do_not_change_the_others(tiny):
     model, prompts, answers = tiny(), tokens_of(2, 4), tokens_of(4, 6, seed=1)
-    group, stay = torch.tensor([0, 1, 1, 0]), torch.tensor([1, 3])
-    all_stay = cached_logits(model, prompts, answers, group)
-    cache = KeyValueCache(model(prompts).key_values, group, 6)
-    for t in range(3):
-        model(answers[:, t : t + 1], cache=cache)
-    cache.keep(stay)
-    for t in range(3, 6):
-        logits = model(answers[stay, t : t + 1], cache=cache).logits
-        assert_close(logits[:, 0], all_stay[stay, t], rtol=0, atol=1e-5)
+    all_stay = cached_logits(model, prompts, answers)
+    leave = torch.tensor([0, 6, 2, 4])
+    some = cached_logits(model, prompts, answers, leave)
+    for row, last in enumerate(leave.tolist()):
+        assert_close(some[row, : last + 1], all_stay[row, : last + 1], rtol=0, atol=1e-5)
+        assert some[row, last + 1 :].isnan().all()

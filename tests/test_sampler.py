@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from gspo_edu.batch import mini_batch_rows
 from gspo_edu.cold_start import cold_start_losses
 from gspo_edu.moe import drift
+from gspo_edu.moe.contexts import AnswerCache
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks import ClockWalk, SortDigits
 from gspo_edu.tasks.base import END, PAD, prompts_of_split
@@ -86,10 +87,10 @@ def test_finished_answers_are_no_longer_computed(calm, walk, monkeypatch):
     rows = []
     forward = type(calm).forward
 
-    def counting(model, tokens, **rest):
-        if rest.get("cache") is not None:
+    def counting(model, tokens, context=None, **rest):
+        if isinstance(context, AnswerCache):
             rows.append(len(tokens))
-        return forward(model, tokens, **rest)
+        return forward(model, tokens, context, **rest)
 
     monkeypatch.setattr(type(calm), "forward", counting)
     rollout = rollout_of(calm, walk)

@@ -49,6 +49,12 @@ class ModelConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; RoPE turns pairs: it must be even.")
+        for name in () if self.dense else ("width", "expert_width"):
+            if getattr(self, name) % 4:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; expected a multiple of 4: the experts' "
+                    "matrix products need rows of whole 16 bytes."
+                )
         if not 1 <= self.top_k <= self.num_experts and not self.dense:
             raise ValueError(
                 f"top_k is {self.top_k}; expected 1 to num_experts ({self.num_experts})."

@@ -1,4 +1,4 @@
-"""Router, top-k choice, and the experts themselves."""
+"""Router, top-k choice, and the experts themselves; how tokens reach them is in ``dispatch``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gspo_edu.moe.config import ModelConfig
+from gspo_edu.moe.dispatch import SortedDispatch, dense_dispatch, swiglu
 from gspo_edu.moe.routes import replay_gates
-
-
-def swiglu(gate_up: Tensor) -> Tensor:
-    """SiLU(gate) * up, (..., 2 F) -> (..., F) (GLU variants, arXiv 2002.05202)."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate) * up
 
 
 class DenseBlock(nn.Module):
@@ -46,12 +41,15 @@ class MixtureOfExperts(nn.Module):
         nn.init.normal_(self.gate_up, std=1 / math.sqrt(width))
         nn.init.normal_(self.down, std=1 / math.sqrt(inner))
 
-    def forward(self, x: Tensor, replay: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, replay: Tensor | None = None, *, fixed_shapes: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Route and compute S tokens.
 
         Args:
             x: (S, width).
             replay: (S, K) experts to use instead of the live top-k; rows of -1 choose live.
+            fixed_shapes: let every expert compute every token, see ``dispatch``.
 
         Returns:
             (S, width) output, (S, K) experts, (S, E) router logits.
@@ -62,29 +60,8 @@ class MixtureOfExperts(nn.Module):
             replay = replay.long()
             experts = torch.where(replay >= 0, replay, experts)
         gates = replay_gates(logits, experts, normalize=self.normalize)
-
-        # Sort the S * K (token, expert) slots by expert, so that each expert sees one block.
-        order = experts.flatten().argsort(stable=True)
-        token = order // self.top_k
-        counts = torch.bincount(experts.flatten(), minlength=len(self.gate_up)).tolist()
-        hidden = swiglu(per_expert_product(x[token], self.gate_up, counts))
-        served = per_expert_product(hidden, self.down, counts) * gates.flatten()[order, None]
-        return torch.zeros_like(x).index_add(0, token, served), experts, logits
-
-
-def per_expert_product(x: Tensor, weight: Tensor, counts: list[int]) -> Tensor:
-    """Each block of ``x`` times its expert's matrix.
-
-    Args:
-        x: (S K, in), sorted by expert.
-        weight: (E, in, out).
-        counts: length of each expert's block.
-
-    Returns:
-        (S K, out).
-    """
-    blocks = zip(x.split(counts), weight.unbind(0), strict=True)
-    return torch.cat([block @ matrix for block, matrix in blocks])
+        dispatch = dense_dispatch if fixed_shapes else SortedDispatch.apply
+        return dispatch(x, gates, experts, self.gate_up, self.down), experts, logits
 
 
 def load_balancing_loss(router_logits: Tensor, experts: Tensor, mask: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""How S tokens reach their K experts each: sorted by expert, or every expert for every token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """SiLU(gate) * up, (..., 2 F) -> (..., F) (GLU variants, arXiv 2002.05202)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def dense_dispatch(
+    x: Tensor, gates: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor
+) -> Tensor:
+    """Every expert computes every token, with gate 0 for those that were not chosen.
+
+    E / K times the work of ``SortedDispatch`` for the same result, but no shape depends on the
+    routes: right for a GPU, which would wait for the counts, and for a batch of models.
+
+    Args:
+        x: (S, width).
+        gates, experts: (S, K).
+        gate_up, down: (E, width, 2 F) and (E, F, width).
+
+    Returns:
+        (S, width).
+    """
+    weight = gates.new_zeros(len(x), len(down)).scatter(1, experts, gates)
+    served = swiglu(x @ gate_up) @ down
+    return torch.einsum("esw,se->sw", served, weight)
+
+
+class SortedDispatch(torch.autograd.Function):
+    """Tokens sorted by expert, so that each expert multiplies one block; derivative by hand.
+
+    Sorting is a permutation: its derivative is to sort back. Autograd would add row by row.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, gates: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor
+    ) -> Tensor:
+        """See ``dense_dispatch``."""
+        by_expert, order = experts.flatten().sort()
+        numbers = torch.arange(max(len(order), len(down)), device=x.device)
+        ends = torch.searchsorted(by_expert, numbers[: len(down)], right=True, out_int32=True)
+        slots = numbers[: len(order)]
+        place = torch.empty_like(order).scatter_(0, order, slots).view_as(experts)
+        token = order // experts.shape[1]
+        inputs = x.index_select(0, token)
+        hidden = F.grouped_mm(inputs, gate_up, offs=ends)
+        gate, up = hidden.chunk(2, dim=-1)
+        share = gate.sigmoid()
+        silu = gate * share
+        active = silu * up
+        served = F.grouped_mm(active, down, offs=ends)
+        ctx.save_for_backward(gates, order, token, place, ends, gate_up, down)
+        ctx.steps = inputs, share, silu, up, active, served
+        return row_sums(served, place, gates)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, Tensor, Tensor]:
+        """Gradients of ``x``, ``gates``, ``gate_up`` and ``down``."""
+        gates, order, token, place, ends, gate_up, down = ctx.saved_tensors
+        inputs, share, silu, up, active, served = ctx.steps
+        grad_served = grad.index_select(0, token)
+        grad_gates = torch.linalg.vecdot(grad_served, served).take(place)
+        grad_served.mul_(gates.flatten().index_select(0, order)[:, None])
+        grad_active = F.grouped_mm(grad_served, down.mT, offs=ends)
+        grad_hidden = grad_active.new_empty(len(order), gate_up.shape[2])
+        grad_gate, grad_up = grad_hidden.chunk(2, dim=-1)
+        torch.mul(grad_active, silu, out=grad_up)
+        # The slope of silu is share + silu * (1 - share).
+        slope = torch.addcmul(share + silu, share, silu, value=-1)
+        torch.mul(slope.mul_(grad_active), up, out=grad_gate)
+        return (
+            row_sums(F.grouped_mm(grad_hidden, gate_up.mT, offs=ends), place),
+            grad_gates,
+            None,
+            F.grouped_mm(inputs.T, grad_hidden, offs=ends),
+            F.grouped_mm(active.T, grad_served, offs=ends),
+        )
+
+
+def row_sums(x: Tensor, rows: Tensor, weights: Tensor | None = None) -> Tensor:
+    """For each s the sum over k of ``weights[s, k] * x[rows[s, k]]``, (S, width)."""
+    starts = torch.arange(0, rows.numel(), rows.shape[1], device=x.device)
+    weights = None if weights is None else weights.flatten()
+    found: Tensor = torch.embedding_bag(x, rows.flatten(), starts, False, 0, False, weights)[0]
+    return found
