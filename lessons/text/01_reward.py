@@ -116,7 +116,7 @@ predict(
     my_guess,
 )
 
-# %%
+# %% tags=["nbval-ignore-output"]
 dice = torch.Generator().manual_seed(0)
 prompts = prompts_of_split(task, 1000, dice, held_out=True)
 shown, mask = task.demonstrations(prompts, 0.3, dice)
@@ -128,7 +128,7 @@ print(f"right among the policy's answers:  {written_right:.2f}")
 assert 0.1 < shown_right < 0.25
 assert 0.02 < written_right < 0.1
 
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 reconcile(
     "01 imitation",
     "c",
@@ -272,7 +272,7 @@ one at random. Now collect comparisons: two answers of our policy to each prompt
 """
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def collect(count, seed):
     """(pairs, first): two answers to each of ``count`` prompts, and what a rater prefers."""
     dice = torch.Generator().manual_seed(seed)
@@ -310,7 +310,7 @@ predict(
     my_guess,
 )
 
-# %%
+# %% tags=["nbval-ignore-output"]
 dice = torch.Generator().manual_seed(999)
 fresh_prompts = prompts_of_split(task, 2000, dice, held_out=True)
 fresh = sampled_rollout(policy, task, fresh_prompts, 2, generator=dice)
@@ -333,8 +333,11 @@ for n in COUNTS:
     low, high = mean_interval(five)
     numbers = "  ".join(f"{x:.2f}" for x in five)
     print(f"{n:11d}   {numbers}   mean {np.mean(five):.3f}, 95 % interval {low:.3f} to {high:.3f}")
+errors = {n: 1 - np.mean([accuracy[n, seed] for seed in SEEDS]) for n in COUNTS}
+assert errors[3000] < 0.35 * errors[300]
+assert errors[30] > 0.25
 
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 at_300 = [accuracy[300, seed] for seed in SEEDS]
 assert mean_interval(at_300)[0] > 1 - ERROR
 assert min(accuracy[3000, seed] for seed in SEEDS) > 0.95
@@ -385,7 +388,7 @@ needs no comparison at all.
 A model of 96 %. Look at its weights:
 """
 
-# %%
+# %% tags=["nbval-ignore-output"]
 best = models[3000, 0]
 ranked = sorted(zip(best.weights.tolist(), FEATURES, strict=True), reverse=True)
 for weight, name in [*ranked[:3], *ranked[-3:]]:
@@ -425,7 +428,7 @@ predict(
     my_guess,
 )
 
-# %%
+# %% tags=["nbval-ignore-output"]
 MANY, SIZES = 512, [2**k for k in range(10)]
 dice = torch.Generator().manual_seed(5)
 pool_prompts = distinct_held_out_prompts(task, 24, dice)
@@ -451,7 +454,7 @@ for (n, seed), curve in by_model.items():
         numbers = "".join(f"{x:7.2f}" for x in curve[::3])
         print(f"{n:4d} comparisons, model {seed}   {numbers}")
 
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 curves = np.array([by_model[3000, seed] for seed in SEEDS])
 assert max(max(by_model[30, seed]) for seed in SEEDS) < 0.6
 lucky = max(SEEDS, key=lambda seed: by_model[300, seed][-1])
@@ -506,7 +509,7 @@ models on the right have the same blind spot.
 What does the winner of 512 look like?
 """
 
-# %%
+# %% tags=["nbval-ignore-output"]
 scores = best.of_rollout(pool).view(-1, MANY)
 winner = scores.argmax(dim=1) + torch.arange(len(scores)) * MANY
 for prompt, row in list(zip(pool_prompts, winner, strict=True))[:6]:
@@ -651,7 +654,7 @@ predict(
 )
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def favourites(model, seed):
     """{16: (pairs, first), 32: …}: the model's two favourites of so many answers, compared."""
     dice = torch.Generator().manual_seed(seed)
@@ -682,7 +685,7 @@ for seed in range(3):
     none, typical, sixteen, more = (end for end, _ in spent[-1])
     print(f"model {seed} {none:7.2f} {typical:9.2f} {sixteen:18.2f} {more:18.2f}")
 
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 ends, accuracies = np.moveaxis(np.array(spent), 2, 0)
 assert (ends[:, 3] > ends[:, 0] + 0.1).all()
 assert ends[:, 3].mean() > ends[:, 1].mean() + 0.1

@@ -15,11 +15,16 @@ so small that every answer can be listed, and then bias and variance are numbers
 
 **You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 40 minutes.
 
-## A question from lesson 03
+## Two questions from before
 
-Three answers to one prompt have the rewards 1, 0.5 and 0. What is the advantage of the first, with
-the std that divides by $n$? (The folded cell imports, and holds what your answer is compared with:
-run it, but leave it folded.)
+From lesson 01: two answers have the scores 3 and 1. With which probability does the Bradley–Terry
+model say that the first is preferred?
+
+From lesson 03: three answers to one prompt have the rewards 1, 0.5 and 0. What is the advantage of
+the first, with the std that divides by $n$?
+
+(The folded cell imports, and holds what your answers are compared with: run it, but leave it
+folded.)
 """
 
 # %% tags=["check"] jupyter={"source_hidden": true}
@@ -51,8 +56,16 @@ from gspo_edu.plots import BLACK, GREY, new_figure, objective_style, show
 from gspo_edu.predictions import predict, reconcile, summary_picture
 from gspo_edu.questions import check_answer
 
+from_01 = (
+    1 / (1 + math.exp(-2)),
+    [
+        (3 / 4, "Scores are no shares. Take the difference, then 1 / (1 + exp(-difference))."),
+        (1 / (1 + math.exp(-3)), "That is the first score alone. Take the difference."),
+        (1 / (1 + math.exp(2)), "That is the probability that the second is preferred."),
+    ],
+)
 three = torch.tensor([1.0, 0.5, 0.0])
-warm_up = (
+from_03 = (
     group_advantages(three, [0, 0, 0])[0].item(),
     [
         (0.5, "Centred, but not yet divided by the group's std."),
@@ -62,8 +75,12 @@ warm_up = (
 )
 
 # %% tags=["question"]
-my_answer = None
-check_answer(my_answer, *warm_up)
+my_answer = None  # from lesson 01
+check_answer(my_answer, *from_01)
+
+# %% tags=["question"]
+my_answer = None  # from lesson 03
+check_answer(my_answer, *from_03)
 
 # %% [markdown]
 r"""
@@ -951,6 +968,7 @@ my_answer = None
 check_answer(my_answer, *question_3)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+print(f"From lesson 01: 1 / (1 + e^-(3 - 1)) = {1 / (1 + math.exp(-2)):.4f}")
 print(f"From lesson 03: 0.5 / sqrt((0.25 + 0 + 0.25) / 3) = {0.5 / math.sqrt(0.5 / 3):.4f}")
 print(f"1. 1.5 · 0.8 = {1.5 * 0.8:.4f}, the same for both tokens")
 print(f"2. 1.02^100 - 1 = {1.02**100 - 1:.4f}")
