@@ -132,6 +132,13 @@ def test_weights_are_the_objectives_own(objective: str) -> None:
     assert (found != 0).any()
 
 
+def test_no_correction_is_the_advantage_wherever_the_policy_is() -> None:
+    answers = all_answers(VOCAB, 3)
+    advantages = more_zeros(answers) - 0.4
+    found = answer_weights(None, policy(8), policy(7), answers, advantages)
+    assert torch.allclose(found, advantages[:, None].expand(answers.shape))
+
+
 def test_the_token_estimator_is_the_gradient_of_one_changed_token() -> None:
     """Each position drawn by the new policy in turn, all others by the old one."""
     old, new, answers = policy(9), policy(11), all_answers(VOCAB, 4)

@@ -138,11 +138,14 @@ def test_more_comparisons_make_a_better_model(sampled, dice: torch.Generator) ->
     assert many > 0.9
 
 
-def test_equal_answers_count_neither_way(sampled) -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_equal_answers_count_neither_way(sampled, sign: int) -> None:
     pairs = sampled(prompts=2, group_size=2)
     half = replace(pairs, rewards=torch.tensor([1.0, 1.0, 1.0, 0.0]))
-    model = RewardModel(torch.randn(len(FEATURES), dtype=torch.float64))
+    dice = torch.Generator().manual_seed(0)
+    model = RewardModel(sign * torch.randn(len(FEATURES), generator=dice, dtype=torch.float64))
     score = model.of_rollout(pairs)
+    assert score[0] != score[1]
     assert pair_accuracy(model, half) == float(score[2] > score[3])
 
 
