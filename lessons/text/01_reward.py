@@ -148,9 +148,9 @@ answers are good.
 
 ## People compare
 
-Ask people for a mark between 0 and 10, and everybody's 7 means something else. Ask them which of
-two answers is better, and they agree more often. That is the idea of **RLHF**, reinforcement
-learning from human feedback:
+Ask people for a mark between 0 and 10, and everybody's 7 means something else. Which of two answers
+is better is an easier question. That is the idea of **RLHF**, reinforcement learning from human
+feedback:
 
 1. The policy writes several answers to a prompt. People say which is better, or rank them all.
 2. A **reward model** learns from this to give every answer a number.
