@@ -19,6 +19,10 @@ from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
 
 
+class DivergedError(ValueError):
+    """The policy no longer gives finite log-probs: training went wrong, not the input."""
+
+
 @torch.no_grad()
 def sampled_rollout(
     model: TinyMoE,
@@ -43,7 +47,8 @@ def sampled_rollout(
         Rollout of P * G answers, in which an answer that hit the length limit is not ``finished``.
 
     Raises:
-        ValueError: if the temperature is not positive, or the policy's logits are not finite.
+        ValueError: if the temperature is not positive.
+        DivergedError: if the policy's log-probs are not finite.
     """
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; expected a positive number such as 1.")
@@ -63,7 +68,7 @@ def sampled_rollout(
         step, alive = model(current, cache), cache.alive
         log_probs = (step.logits / temperature).log_softmax(dim=-1)
         if not torch.isfinite(log_probs).all():
-            raise ValueError(
+            raise DivergedError(
                 "the policy's log-probs are not finite: training has diverged. Use a lower lr."
             )
         current = log_probs.exp().multinomial(1, generator=generator)[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,8 @@ from gspo_edu.config import TrainConfig
 from gspo_edu.initial import policy_of_run
 from gspo_edu.ratios import sequence_log_ratio
 from gspo_edu.run_files import write_json
-from gspo_edu.sampler import answer_log_probs
+from gspo_edu.sampler import DivergedError, answer_log_probs
 from gspo_edu.study_cells import Tuning
-from gspo_edu.study_runs import DIVERGENCE
 from gspo_edu.trainer import Record, Trainer
 
 RANGE = "range.json"
@@ -63,12 +63,9 @@ def measure_range(folder: Path, start: Path, config: TrainConfig, tuning: Tuning
         seeded = replace(config, seed=seed, rollouts=tuning.rollouts, eval_every=0)
         model, task, _ = policy_of_run(start, seeded)
         trainer = Watching(seeded, model, task)
-        try:
+        with contextlib.suppress(DivergedError):
             for _ in range(tuning.rollouts):
                 trainer.next_rollout()
-        except ValueError as error:
-            if DIVERGENCE not in str(error):
-                raise
         seen += trainer.log_s
     log_s = torch.cat(seen) if seen else torch.zeros(0)
     usable = log_s[log_s.isfinite()].clamp(-LARGEST, LARGEST)

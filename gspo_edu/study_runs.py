@@ -35,6 +35,7 @@ from gspo_edu.initial import SHAPE, initial_policy
 from gspo_edu.run_files import INIT, write_json
 from gspo_edu.run_lock import only_one
 from gspo_edu.runs import run
+from gspo_edu.sampler import DivergedError
 
 OUTCOME = "outcome.json"
 RUNS, STARTS, RANGES = "runs", "starts", "ranges"
@@ -47,7 +48,6 @@ FINISHED, DIVERGED, FAILED, RUNNING, WAITING = (
 )
 # A run that diverged would diverge again; what failed for another reason is tried again.
 FINAL = (FINISHED, DIVERGED)
-DIVERGENCE = "training has diverged"  # in the sampler's ValueError
 MOST_KILLS = 3
 OF_START = ("init", "task", "task_size", *SHAPE, "cold_start_steps", "cold_start_noise", "threads")
 
@@ -124,8 +124,7 @@ def attempt(folder: Path, work: Callable[[], object]) -> None:
     try:
         work()
     except Exception as error:
-        diverged = isinstance(error, ValueError) and DIVERGENCE in str(error)
-        status = DIVERGED if diverged else FAILED
+        status = DIVERGED if isinstance(error, DivergedError) else FAILED
         reason = f"{type(error).__name__}: {error}"
     seconds = before.seconds + time.perf_counter() - wall
     cpu_seconds = before.cpu_seconds + time.process_time() - cpu

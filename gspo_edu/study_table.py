@@ -42,6 +42,7 @@ MEANS = (
     *("outside_fraction_token_weighted", "drift_per_update", "drift_per_rollout"),
     *("token_log_ratio_std", "sequence_log_ratio_std", "effective_sample_fraction"),
     *("grad_norm", "entropy", "kl_from_old", "length", "update_skipped"),
+    "route_bytes",
 )
 DIGITS = 7
 Row = dict[str, Any]

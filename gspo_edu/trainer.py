@@ -94,6 +94,7 @@ class Trainer:
         about_rollout = {
             **self.rollout_metrics(rollout),
             "signalless_group_fraction": plain(signalless),
+            "route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes,
         }
         records = []
         for _ in range(config.epochs):
