@@ -67,6 +67,7 @@ class TrainConfig:
     init: str = option("auto", "start: cold (imitate first), a file, or auto (a shipped one)")
 
     prompts: int = option(32, "prompts per rollout")
+    prompt_pool: int | None = option(None, "draw prompts from this many fixed ones; none: new ones")
     group_size: int = option(8, "answers per prompt")
     mini_batches: int = option(4, "gradient updates per rollout and epoch")
     epochs: int = option(1, "passes over each rollout")
@@ -137,6 +138,11 @@ class TrainConfig:
             )
         if self.ddof >= self.group_size:
             raise ValueError(f"ddof is {self.ddof}; expected less than group_size.")
+        if self.prompt_pool is not None and self.prompt_pool < self.prompts:
+            raise ValueError(
+                f"prompt_pool is {self.prompt_pool}; expected at least prompts = {self.prompts}, "
+                "so that a rollout's prompts differ."
+            )
         if self.mini_batches > self.prompts * self.group_size:
             raise ValueError(
                 f"mini_batches is {self.mini_batches}; expected at most prompts * group_size = "

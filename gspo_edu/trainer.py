@@ -69,11 +69,10 @@ class Trainer:
     def next_rollout(self) -> list[Record]:
         """Sample one rollout, make its updates and return their records."""
         config = self.config
-        prompts = prompts_of_split(self.task, config.prompts, self.order, held_out=False)
         rollout = sampled_rollout(
             self.model,
             self.task,
-            prompts.to(self.device),
+            self.training_prompts().to(self.device),
             config.group_size,
             temperature=config.temperature,
             generator=self.dice,
@@ -109,6 +108,16 @@ class Trainer:
         if last or (every and self.rollout % every == 0):
             records[-1].update(self.held_out_metrics())
         return records
+
+    def training_prompts(self) -> Tensor:
+        """Prompts of the next rollout: new ones, or others of the pool each time."""
+        config = self.config
+        if config.prompt_pool is None:
+            return prompts_of_split(self.task, config.prompts, self.order, held_out=False)
+        # The pool follows from the seed alone, so that a resumed run has the same one.
+        fixed = torch.Generator().manual_seed(config.seed + 2 * DICE_OFFSET)
+        pool = prompts_of_split(self.task, config.prompt_pool, fixed, held_out=False)
+        return pool[torch.randperm(len(pool), generator=self.order)[: config.prompts]]
 
     @torch.no_grad()
     def as_old_policy(self, rollout: Rollout) -> Rollout:

@@ -371,3 +371,21 @@ def test_unknown_devices_are_refused():
         with pytest.raises(ValueError, match="no CUDA GPU here"):
             torch_device("cuda")
         assert torch_device("auto").type == "cpu"
+
+
+def test_a_pool_of_prompts_is_fixed_by_the_seed(trainer):
+    def prompts(seed, rollouts=6):
+        one = trainer(prompt_pool=5, seed=seed)
+        return [one.training_prompts() for _ in range(rollouts)]
+
+    first, again, other = prompts(0), prompts(0), prompts(1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(len(torch.unique(shown, dim=0)) == 4 for shown in first)
+    assert len(torch.unique(torch.cat(first), dim=0)) == 5
+    assert len({tuple(shown.flatten().tolist()) for shown in first}) > 1
+    assert len(torch.unique(torch.cat([*first, *other]), dim=0)) > 5
+
+
+def test_a_pool_smaller_than_a_rollout_is_refused(quick):
+    with pytest.raises(ValueError, match="prompt_pool is 3; expected at least prompts = 4"):
+        quick(prompt_pool=3)
