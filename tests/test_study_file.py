@@ -136,9 +136,16 @@ def test_the_shipped_studies_can_be_read(name):
 
 
 def test_the_shipped_studies_are_those_that_the_course_talks_of():
-    assert {"calm", "stormy", "dense", "step_size", "answer_length", "experts", "depth"} <= {
-        *study_names()
-    }
+    assert {
+        "calm",
+        "compute",
+        "stormy",
+        "dense",
+        "step_size",
+        "answer_length",
+        "experts",
+        "depth",
+    } <= {*study_names()}
     assert all(path.read_text(encoding="utf-8").isascii() for path in STUDIES.glob("*.toml"))
 
 
