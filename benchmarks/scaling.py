@@ -73,7 +73,7 @@ def drawn(costs: dict[str, dict[int, float]]) -> Any:
     """One panel per axis: cost against size, with the straight line of proportional growth."""
     from gspo_edu.plots import BLUE, GREY, new_figure
 
-    figure, axes = new_figure(1, len(costs), figsize=(11, 3.2), sharey=True)
+    figure, axes = new_figure(len(costs), width=2.8)
     for panel, (axis, found) in zip(axes, costs.items(), strict=True):
         sizes, values = list(found), list(found.values())
         proportional = [size / BASE[axis] for size in sizes]
@@ -83,8 +83,11 @@ def drawn(costs: dict[str, dict[int, float]]) -> Any:
         panel.set_yscale("log", base=2)
         panel.set_xticks(sizes, [str(size) for size in sizes])
         panel.set_xlabel(axis)
-    axes[0].set_ylabel("time of a cycle, base = 1")
-    axes[0].legend()
+        panel.set_ylim(0.2, 6)
+        panel.set_yticks([0.25, 0.5, 1, 2, 4], ["¼", "½", "1", "2", "4"])
+        panel.minorticks_off()
+    axes[0].set_ylabel("time of a cycle (base: 1)")
+    axes[0].legend(frameon=False, fontsize=8)
     return figure
 
 

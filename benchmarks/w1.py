@@ -41,7 +41,6 @@ VOCABULARY = 14
 MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
     "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TOP_PAD_": "64000000",
 }
 KEYS = ("seconds_per_cycle", "generation_seconds", "old_logp_seconds", "update_seconds")
 

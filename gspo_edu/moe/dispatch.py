@@ -53,22 +53,22 @@ class SortedDispatch(torch.autograd.Function):
         slots = numbers[: len(order)]
         place = torch.empty_like(order).scatter_(0, order, slots).view_as(experts)
         token = order // experts.shape[1]
-        inputs = x.index_select(0, token)
-        hidden = F.grouped_mm(inputs, gate_up, offs=ends)
+        hidden = F.grouped_mm(x.index_select(0, token), gate_up, offs=ends)
         gate, up = hidden.chunk(2, dim=-1)
         share = gate.sigmoid()
-        silu = gate * share
-        active = silu * up
+        active = gate * share * up
         served = F.grouped_mm(active, down, offs=ends)
-        ctx.save_for_backward(gates, order, token, place, ends, gate_up, down)
-        ctx.steps = inputs, share, silu, up, active, served
+        ctx.save_for_backward(x, gates, order, token, place, ends, gate_up, down)
+        ctx.steps = hidden, share, active, served
         return row_sums(served, place, gates)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, Tensor, Tensor]:
         """Gradients of ``x``, ``gates``, ``gate_up`` and ``down``."""
-        gates, order, token, place, ends, gate_up, down = ctx.saved_tensors
-        inputs, share, silu, up, active, served = ctx.steps
+        x, gates, order, token, place, ends, gate_up, down = ctx.saved_tensors
+        hidden, share, active, served = ctx.steps
+        gate, up = hidden.chunk(2, dim=-1)
+        silu = gate * share
         grad_served = grad.index_select(0, token)
         grad_gates = torch.linalg.vecdot(grad_served, served).take(place)
         grad_served.mul_(gates.flatten().index_select(0, order)[:, None])
@@ -83,7 +83,7 @@ class SortedDispatch(torch.autograd.Function):
             row_sums(F.grouped_mm(grad_hidden, gate_up.mT, offs=ends), place),
             grad_gates,
             None,
-            F.grouped_mm(inputs.T, grad_hidden, offs=ends),
+            F.grouped_mm(x.index_select(0, token).T, grad_hidden, offs=ends),
             F.grouped_mm(active.T, grad_served, offs=ends),
         )
 
