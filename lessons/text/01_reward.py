@@ -24,6 +24,7 @@ run them, but leave them folded.)
 # %% jupyter={"source_hidden": true}
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -428,11 +429,19 @@ predict(
     my_guess,
 )
 
+
 # %% tags=["nbval-ignore-output"]
+def many_answers(prompts, count, dice):
+    """``count`` answers to each prompt, side by side; sampled in groups of 8, as in training."""
+    again = prompts.repeat_interleave(count // 8, dim=0)
+    answers = sampled_rollout(policy, task, again, 8, generator=dice)
+    return replace(answers, prompts=prompts, group=answers.group // (count // 8), routes=None)
+
+
 MANY, SIZES = 512, [2**k for k in range(10)]
 dice = torch.Generator().manual_seed(5)
 pool_prompts = distinct_held_out_prompts(task, 24, dice)
-pool = sampled_rollout(policy, task, pool_prompts, MANY, generator=dice)
+pool = many_answers(pool_prompts, MANY, dice)
 true = pool.rewards.view(-1, MANY)
 
 
@@ -659,7 +668,7 @@ def favourites(model, seed):
     """{16: (pairs, first), 32: …}: the model's two favourites of so many answers, compared."""
     dice = torch.Generator().manual_seed(seed)
     prompts = prompts_of_split(task, 300, dice, held_out=False)
-    answers = sampled_rollout(policy, task, prompts, 32, generator=dice)
+    answers = many_answers(prompts, 32, dice)
     score, found = model.of_rollout(answers).view(-1, 32), {}
     for width in (16, 32):
         two = score[:, :width].topk(2, dim=1).indices
