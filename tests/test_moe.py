@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from gspo_edu.moe import ModelConfig
-from gspo_edu.moe.contexts import AnswerCache, PromptsWithAnswers, Sequences
+from gspo_edu.moe.contexts import MOST_IN_BLOCK, AnswerCache, PromptsWithAnswers, Sequences
 from gspo_edu.moe.dispatch import SortedDispatch, dense_dispatch, swiglu
 from gspo_edu.moe.experts import DenseBlock, MixtureOfExperts, load_balancing_loss
 from gspo_edu.moe.heads import rotated, rotations
@@ -321,12 +321,24 @@ def cached_logits(model, prompts, answers, leave=None):
 
 
 @torch.no_grad()
-def test_one_token_at_a_time_equals_all_at_once(tiny):
+@pytest.mark.parametrize("group_size", [1, 3, MOST_IN_BLOCK + 1, 2 * MOST_IN_BLOCK])
+def test_one_token_at_a_time_equals_all_at_once(tiny, group_size):
     model = tiny(num_layers=3)
-    prompts, answers = tokens_of(2, 4), tokens_of(6, 6, seed=1)
+    prompts, answers = tokens_of(2, 4), tokens_of(2 * group_size, 6, seed=1)
     stepwise = cached_logits(model, prompts, answers)
-    whole = model(torch.cat([prompts.repeat_interleave(3, 0), answers], dim=1)).logits[:, 4:]
+    read = prompts.repeat_interleave(group_size, dim=0)
+    whole = model(torch.cat([read, answers], dim=1)).logits[:, 4:]
     assert_close(stepwise, whole, rtol=0, atol=1e-5)
+
+
+def test_memory_grows_in_proportion_to_the_group(tiny):
+    def numbers(group_size):
+        read = Sequences(2, 4)
+        tiny()(tokens_of(2, 4).flatten(), read)
+        cache = AnswerCache(read, group_size, 10)
+        return sum(x.numel() for x in cache.keys) + cache.hidden.numel()
+
+    assert numbers(8 * MOST_IN_BLOCK) < 9 * numbers(MOST_IN_BLOCK)
 
 
 @torch.no_grad()

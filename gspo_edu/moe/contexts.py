@@ -20,6 +20,8 @@ from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.heads import ready_heads, rotations
 from gspo_edu.moe.shared_prompt import SharedPromptAttention, Slots, shared_prompt_attention
 
+MOST_IN_BLOCK = 16
+
 
 class Context(Protocol):
     """What a pass needs to know about its S tokens.
@@ -138,8 +140,8 @@ class PromptsWithAnswers:
 class AnswerCache:
     """Keys and values while G answers to each of P prompts grow, one token per pass.
 
-    A group keeps its prompt once and its answers' tokens behind it, step after step; a mask lets
-    an answer see the prompt and itself only.
+    A block of answers to one prompt keeps the prompt once and its answers' tokens behind it, step
+    after step; a mask lets an answer see the prompt and itself only.
 
     Attributes:
         alive: (S,) the answers, numbered from 0 to P * G - 1, that still grow.
@@ -149,19 +151,23 @@ class AnswerCache:
 
     def __init__(self, prompt: Sequences, answers: int, new_tokens: int) -> None:
         """Continue ``prompt``, which a pass has just read."""
-        self.prompts, self.width = prompt.shape
-        self.answers, self.new_tokens, self.step = answers, new_tokens, 0
-        self.fixed_shapes = prompt.fixed_shapes
+        # In a block of n answers every query meets n times as many keys as it may see, so a large
+        # group becomes several blocks, each with its own copy of the prompt.
+        self.answers = max(n for n in range(1, MOST_IN_BLOCK + 1) if answers % n == 0)
+        copies = answers // self.answers
+        self.prompts, self.width = prompt.shape[0] * copies, prompt.shape[1]
+        self.step, self.fixed_shapes = 0, prompt.fixed_shapes
         first = prompt.key_values[0][0]
-        self.alive = torch.arange(self.prompts * answers, device=first.device)
-        room = answers * new_tokens
+        self.alive = torch.arange(self.prompts * self.answers, device=first.device)
+        room = self.answers * new_tokens
         # Keys lie transposed, as the products with the queries want them.
-        self.keys = [F.pad(key.mT, (0, room)).flatten(0, 1) for key, _ in prompt.key_values]
-        self.values = [
-            F.pad(value, (0, 0, 0, room)).flatten(0, 1) for _, value in prompt.key_values
-        ]
-        own = torch.eye(answers, dtype=torch.bool, device=first.device).repeat(1, new_tokens)
-        sees = torch.cat([own.new_ones(answers, self.width), own], dim=1)
+        self.keys, self.values = [], []
+        for key, value in prompt.key_values:
+            key, value = (x.repeat_interleave(copies, dim=1).flatten(0, 1) for x in (key, value))
+            self.keys.append(F.pad(key.mT, (0, room)))
+            self.values.append(F.pad(value, (0, 0, 0, room)))
+        own = torch.eye(self.answers, dtype=torch.bool, device=first.device).repeat(1, new_tokens)
+        sees = torch.cat([own.new_ones(self.answers, self.width), own], dim=1)
         self.hidden = first.new_zeros(sees.shape).masked_fill(~sees, -torch.inf)
 
     def begin(self, config: ModelConfig, x: Tensor) -> None:

@@ -15,6 +15,16 @@ def swiglu(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def swiglu_gradient(grad: Tensor, gate_up: Tensor) -> Tensor:
+    """Derivative of ``swiglu``, (..., F) -> (..., 2 F)."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    out = torch.empty_like(gate_up)
+    by_gate, by_up = out.chunk(2, dim=-1)
+    torch.mul(grad, F.silu(gate), out=by_up)
+    torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=by_gate)
+    return out
+
+
 def dense_dispatch(
     x: Tensor, gates: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor
 ) -> Tensor:
@@ -54,31 +64,22 @@ class SortedDispatch(torch.autograd.Function):
         place = torch.empty_like(order).scatter_(0, order, slots).view_as(experts)
         token = order // experts.shape[1]
         hidden = F.grouped_mm(x.index_select(0, token), gate_up, offs=ends)
-        gate, up = hidden.chunk(2, dim=-1)
-        share = gate.sigmoid()
-        active = gate * share * up
+        active = swiglu(hidden)
         served = F.grouped_mm(active, down, offs=ends)
         ctx.save_for_backward(x, gates, order, token, place, ends, gate_up, down)
-        ctx.steps = hidden, share, active, served
+        ctx.steps = hidden, active, served
         return row_sums(served, place, gates)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, Tensor, Tensor]:
         """Gradients of ``x``, ``gates``, ``gate_up`` and ``down``."""
         x, gates, order, token, place, ends, gate_up, down = ctx.saved_tensors
-        hidden, share, active, served = ctx.steps
-        gate, up = hidden.chunk(2, dim=-1)
-        silu = gate * share
+        hidden, active, served = ctx.steps
         grad_served = grad.index_select(0, token)
         grad_gates = torch.linalg.vecdot(grad_served, served).take(place)
         grad_served.mul_(gates.flatten().index_select(0, order)[:, None])
         grad_active = F.grouped_mm(grad_served, down.mT, offs=ends)
-        grad_hidden = grad_active.new_empty(len(order), gate_up.shape[2])
-        grad_gate, grad_up = grad_hidden.chunk(2, dim=-1)
-        torch.mul(grad_active, silu, out=grad_up)
-        # The slope of silu is share + silu * (1 - share).
-        slope = torch.addcmul(share + silu, share, silu, value=-1)
-        torch.mul(slope.mul_(grad_active), up, out=grad_gate)
+        grad_hidden = swiglu_gradient(grad_active, hidden)
         return (
             row_sums(F.grouped_mm(grad_hidden, gate_up.mT, offs=ends), place),
             grad_gates,

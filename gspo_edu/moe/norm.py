@@ -20,7 +20,7 @@ def norm_gradient(
 
     Args:
         grad: of the loss with respect to the result, (..., width).
-        x, inverse, weight: as above; ``weight`` broadcasts to ``x``.
+        x, inverse, weight: as above; ``weight`` (..., 1, width) broadcasts to ``x``.
 
     Returns:
         Gradients of ``x`` and of ``weight``, the second not yet summed over where it broadcasts.
@@ -28,7 +28,7 @@ def norm_gradient(
     normed = x * inverse
     by_weight = grad * normed
     # Growing x along itself changes nothing, so that part of the gradient is taken out.
-    along = (by_weight * weight).mean(dim=-1, keepdim=True)
+    along = by_weight @ weight.mT / x.shape[-1]
     return (grad * weight).addcmul_(normed, along, value=-1).mul_(inverse), by_weight
 
 
@@ -46,7 +46,7 @@ class NormFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         """See ``norm_gradient``."""
         x, inverse, weight = ctx.saved_tensors
-        grad_x, by_weight = norm_gradient(grad, x, inverse, weight)
+        grad_x, by_weight = norm_gradient(grad, x, inverse, weight[None])
         return grad_x, by_weight.flatten(0, -2).sum(dim=0), None
 
 

@@ -143,4 +143,5 @@ class SharedPromptAttention(torch.autograd.Function):
 
 def softmax_gradient(grad: Tensor, weight: Tensor) -> Tensor:
     """Derivative of a softmax over the last dimension, from its result ``weight``."""
-    return (grad - (grad * weight).sum(dim=-1, keepdim=True)).mul_(weight)
+    found: Tensor = torch.ops.aten._softmax_backward_data(grad, weight, -1, weight.dtype)
+    return found
