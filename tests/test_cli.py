@@ -33,6 +33,7 @@ VALUES = {
     "task_size": 6,
     "init": 'a "path" \\ with\u00e9',
     "prompts": 7,
+    "prompt_pool": 99,
     "group_size": 3,
     "mini_batches": 2,
     "epochs": 2,

@@ -391,6 +391,7 @@ OTHER = {
     "device": "cpu",
     "lr": 0.5,
     "cold_start_noise": 0.5,
+    "prompt_pool": 64,
     "temperature": 0.5,
 }
 
