@@ -1,4 +1,7 @@
-"""From rewards to advantages: how much better an answer is than its baseline."""
+"""From rewards to advantages: how much better an answer is than its baseline.
+
+The baseline is the group (``group_advantages``, ``leave_one_out``) or a critic (``gae``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gspo_edu.ratios import at_least_float32
+from gspo_edu.ratios import at_least_float32, checked_mask
 
 
 def group_advantages(
@@ -92,6 +95,101 @@ def leave_one_out(
     size = size.to(centred.dtype)
     others: Tensor = (size / (size - 1))[group]
     return centred * others
+
+
+def gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float = 1.0, lam: float = 0.95
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation, (advantages, value targets), each (B, T) and detached.
+
+    delta_t = reward_t + gamma V_t+1 - V_t and A_t = delta_t + gamma lam A_t+1: the sum over l of
+    (gamma lam)^l delta_t+l (arXiv 1506.02438, eq. 16), from an answer's last token backwards.
+    ``lam=1`` is the return minus the value, ``lam=0`` the TD error. The targets are A_t + V_t, so
+    the return for ``lam=1``.
+
+    One step is one response token. Environment tokens between two of them (mask false) are part of
+    what the next value has seen: they take no step and no discount. After an answer's last response
+    token the value is 0, also where the length limit cut the answer, since its reward is final.
+
+    Args:
+        rewards: (B,), one per answer, paid with its last response token, as a verifier gives it; or
+            (B, T), one per response token, as a judge of single steps gives it. (B, 1) means (B,).
+        values: (B, T) the critic's guess before each token, at the token's own position.
+        mask: (B, T), 1 on response tokens. What lies elsewhere, also NaN, is ignored; put the
+            reward for a turn on the turn's last response token.
+        gamma: discount per response token, 0 to 1.
+        lam: weight of longer returns, 0 to 1.
+
+    Returns:
+        Float32, or float64 for values in float64; the arithmetic is in float64. 0 outside the mask.
+
+    Raises:
+        ValueError: if a shape does not fit, a reward or value on a response token is not finite, or
+            ``gamma`` or ``lam`` is not between 0 and 1.
+    """
+    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
+        raise ValueError(f"gamma is {gamma} and lam is {lam}; expected 0 to 1 each.")
+    inside = checked_mask(mask, values=values)
+    value = values.detach().double().where(inside, 0.0)
+    reward = reward_per_token(rewards.detach().double(), inside)
+    for name, given in (("rewards", reward), ("values", value)):
+        broken = (~torch.isfinite(given)).nonzero()
+        if len(broken):
+            row, place = broken[0].tolist()
+            raise ValueError(
+                f"{name}: answer {row}, token {place} has {float(given[row, place])}; expected a "
+                "finite number."
+            )
+    advantage = torch.zeros_like(value)
+    later_advantage = later_value = value.new_zeros(len(value))
+    for place in reversed(range(value.shape[1])):
+        here = inside[:, place]
+        delta = reward[:, place] + gamma * later_value - value[:, place]
+        later_advantage = torch.where(here, delta + gamma * lam * later_advantage, later_advantage)
+        later_value = torch.where(here, value[:, place], later_value)
+        advantage[:, place] = later_advantage.where(here, 0.0)
+    kind = at_least_float32(values).dtype
+    return advantage.to(kind), (advantage + value).to(kind)
+
+
+def reward_per_token(rewards: Tensor, inside: Tensor) -> Tensor:
+    """Rewards as (B, T), 0 outside: (B,) or (B, 1) are paid with each answer's last token.
+
+    Raises:
+        ValueError: for any other shape but (B, T).
+    """
+    rows, width = inside.shape
+    if rewards.shape == (rows, width) and width > 1:
+        return rewards.where(inside, 0.0)
+    if rewards.shape not in {(rows,), (rows, 1)}:
+        raise ValueError(
+            f"rewards has shape {tuple(rewards.shape)}; expected ({rows},), ({rows}, 1) or "
+            f"({rows}, {width}), because the mask has shape {(rows, width)}."
+        )
+    last = inside & (inside.flip(1).cumsum(dim=1).flip(1) == 1)
+    return rewards.reshape(rows, 1).expand(rows, width).where(last, 0.0)
+
+
+def standardized(advantages: Tensor, mask: Tensor, *, ddof: int = 0, eps: float = 0.0) -> Tensor:
+    """(advantage - mean) / std over all response tokens, (B, T); 0 outside and where all are equal.
+
+    What libraries do to a critic's advantages (verl divides by n - 1, OpenRLHF by n); it is in no
+    equation of PPO or GAE.
+
+    Args:
+        advantages: (B, T).
+        mask: (B, T), 1 on response tokens.
+        ddof: 0 divides the squared deviations by n, 1 by n - 1.
+        eps: added to the standard deviation.
+    """
+    inside = checked_mask(mask, advantages=advantages)
+    chosen = advantages[inside].double()
+    if len(chosen) < 2 or (chosen == chosen[0]).all():
+        return torch.zeros_like(advantages)
+    found = torch.zeros_like(advantages)
+    centred = (chosen - chosen.mean()) / (chosen.std(correction=ddof) + eps)
+    found[inside] = centred.to(found.dtype)
+    return found
 
 
 def check_rewards(rewards: Tensor, group_ids: Tensor) -> None:

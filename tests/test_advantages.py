@@ -9,7 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gspo_edu.advantages import check_rewards, group_advantages, leave_one_out
+from gspo_edu.advantages import (
+    check_rewards,
+    gae,
+    group_advantages,
+    leave_one_out,
+    standardized,
+)
 
 CASES = json.loads((Path(__file__).parent / "data" / "vectors.json").read_text())
 WORKED = [
@@ -206,3 +212,147 @@ def test_whole_number_and_low_precision_rewards():
         torch.testing.assert_close(group_advantages(rewards, [0, 0, 0]), wanted)
     low = group_advantages(torch.tensor([1.0, 0.0, 0.0], dtype=torch.bfloat16), [0, 0, 0])
     torch.testing.assert_close(low, wanted)
+
+
+def seeded_answers(rows=5, width=7, seed=0):
+    """(rewards (B, T), values, mask) in float64, with padding and environment tokens."""
+    dice = torch.Generator().manual_seed(seed)
+    rewards = torch.randn(rows, width, generator=dice, dtype=torch.float64)
+    values = torch.randn(rows, width, generator=dice, dtype=torch.float64)
+    mask = torch.rand(rows, width, generator=dice) < 0.7
+    mask[0], mask[1] = True, False
+    return rewards, values, mask
+
+
+def gae_as_double_sum(rewards, values, gamma, lam):
+    """One answer without gaps: A_t = sum over l of (gamma lam)^l times the TD error at t + l."""
+    later = [*values, 0.0][1:]
+    errors = [r + gamma * b - v for r, v, b in zip(rewards, values, later, strict=True)]
+    return [
+        sum((gamma * lam) ** gap * error for gap, error in enumerate(errors[start:]))
+        for start in range(len(errors))
+    ]
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3, 0.95, 1.0])
+@pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
+def test_gae_is_the_double_sum_over_response_tokens(gamma, lam):
+    """Environment tokens and padding are cut out before the sum: they take no step."""
+    rewards, values, mask = seeded_answers()
+    advantages, targets = gae(rewards, values, mask, gamma=gamma, lam=lam)
+    for row, inside in enumerate(mask):
+        wanted = gae_as_double_sum(
+            rewards[row, inside].tolist(), values[row, inside].tolist(), gamma, lam
+        )
+        wanted = torch.tensor(wanted, dtype=torch.float64)
+        torch.testing.assert_close(advantages[row, inside], wanted)
+        torch.testing.assert_close(targets[row, inside], wanted + values[row, inside])
+    assert (advantages[~mask] == 0).all()
+    assert (targets[~mask] == 0).all()
+
+
+def test_gae_by_hand():
+    """Values 0.2 and 0.6, reward 1, gamma 1/2, lam 1/2: TD errors 0.3 - 0.2 and 1 - 0.6."""
+    advantages, targets = gae(
+        torch.tensor([1.0]), torch.tensor([[0.2, 0.6]]), torch.ones(1, 2), gamma=0.5, lam=0.5
+    )
+    torch.testing.assert_close(advantages, torch.tensor([[0.1 + 0.25 * 0.4, 0.4]]))
+    torch.testing.assert_close(targets, torch.tensor([[0.4, 1.0]]))
+
+
+def test_gae_with_lam_1_is_the_return_minus_the_value():
+    """With gamma 1 the return is the answer's reward at every token, whatever the later values."""
+    _, values, mask = seeded_answers()
+    reward = torch.arange(5.0, dtype=torch.float64)
+    advantages, targets = gae(reward, values, mask, lam=1.0)
+    torch.testing.assert_close(targets, reward[:, None].expand_as(values).where(mask, 0.0))
+    torch.testing.assert_close(advantages, (reward[:, None] - values).where(mask, 0.0))
+
+
+def test_gae_with_lam_0_is_the_td_error():
+    """Value of the next response token minus the token's own; the reward at the last token."""
+    values = torch.tensor([[0.1, 9.0, 0.4, 9.0]])
+    mask = torch.tensor([[1, 0, 1, 0]])
+    advantages, targets = gae(torch.tensor([1.0]), values, mask, lam=0.0)
+    torch.testing.assert_close(advantages, torch.tensor([[0.4 - 0.1, 0.0, 1.0 - 0.4, 0.0]]))
+    torch.testing.assert_close(targets, torch.tensor([[0.4, 0.0, 1.0, 0.0]]))
+
+
+def test_one_reward_per_answer_is_paid_with_its_last_response_token():
+    """(B,) and (B, 1) mean a (B, T) with zeros before; an answer without tokens gets nothing."""
+    _, values, mask = seeded_answers()
+    reward = torch.arange(5.0, dtype=torch.float64)
+    placed = torch.zeros_like(values)
+    for row, inside in enumerate(mask):
+        if inside.any():
+            placed[row, inside.nonzero()[-1]] = reward[row]
+    wanted = gae(placed, values, mask, gamma=0.9)
+    for paid in (reward, reward[:, None]):
+        for got, want in zip(gae(paid, values, mask, gamma=0.9), wanted, strict=True):
+            torch.testing.assert_close(got, want)
+    assert (wanted[0][1] == 0).all()
+
+
+def test_gae_ignores_what_lies_outside_the_mask():
+    """NaN in padding and in environment tokens, and the width of the padding, change nothing."""
+    rewards, values, mask = seeded_answers()
+    wanted = gae(rewards, values, mask)
+    junk = torch.full((5, 3), math.nan, dtype=torch.float64)
+    rewards, values = rewards.where(mask, math.nan), values.where(mask, math.nan)
+    wide = [torch.cat([x, junk], dim=1) for x in (rewards, values)]
+    got = gae(*wide, torch.cat([mask, torch.zeros(5, 3)], dim=1))
+    for one, other in zip(got, wanted, strict=True):
+        assert torch.equal(one[:, :7], other)
+        assert (one[:, 7:] == 0).all()
+
+
+def test_gae_computes_in_float64_and_keeps_no_graph():
+    """Rewards of 0.03 beside values of a million, where float32 has steps of 1/16."""
+    values = torch.full((1, 1000), 1e6).requires_grad_()
+    rewards = torch.full((1, 1000), 0.03)
+    advantages, targets = gae(rewards, values, torch.ones(1, 1000), lam=1.0)
+    assert (advantages.dtype, advantages.requires_grad) == (torch.float32, False)
+    assert not targets.requires_grad
+    steps = torch.arange(1000, 0, -1, dtype=torch.float64)
+    exact = steps * rewards[0, 0].double() - 1e6
+    torch.testing.assert_close(advantages[0], exact.float(), rtol=0, atol=0)
+    assert gae(rewards, values.double(), torch.ones(1, 1000))[0].dtype == torch.float64
+    assert gae(rewards, values.bfloat16(), torch.ones(1, 1000))[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gamma": 1.5}, "gamma is 1.5"),
+        ({"lam": -0.1}, "lam is -0.1"),
+        ({"lam": math.nan}, "lam is nan"),
+        ({"rewards": torch.zeros(2)}, r"rewards has shape \(2,\); expected \(3,\), \(3, 1\) or"),
+        ({"rewards": torch.zeros(1, 4)}, r"rewards has shape \(1, 4\)"),
+        ({"values": torch.zeros(3)}, "must have one shape"),
+        ({"mask": torch.full((3, 4), 0.5)}, "mask holds 0.5"),
+        ({"rewards": torch.tensor([0.0, math.inf, 0.0])}, "rewards: answer 1, token 3 has inf"),
+        ({"values": torch.full((3, 4), math.nan)}, "values: answer 0, token 0 has nan"),
+    ],
+)
+def test_gae_refuses(changes, said):
+    inputs = {"rewards": torch.zeros(3), "values": torch.zeros(3, 4), "mask": torch.ones(3, 4)}
+    with pytest.raises(ValueError, match=said):
+        gae(**{**inputs, **changes})
+
+
+def test_standardized_over_the_tokens_of_all_answers():
+    """1, 2, 3 and 6 in two answers: mean 3, squared deviations 14."""
+    given = torch.tensor([[1.0, 2.0, math.nan], [math.nan, 3.0, 6.0]])
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    centred = torch.tensor([[-2.0, -1.0, 0.0], [0.0, 0.0, 3.0]])
+    torch.testing.assert_close(standardized(given, mask), centred / math.sqrt(14 / 4))
+    torch.testing.assert_close(standardized(given, mask, ddof=1), centred / math.sqrt(14 / 3))
+    torch.testing.assert_close(
+        standardized(given, mask, eps=0.5), centred / (math.sqrt(14 / 4) + 0.5)
+    )
+
+
+@pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.eye(2, 3), torch.ones(2, 3)])
+def test_equal_advantages_are_standardized_to_0(mask):
+    """No token, and 0.1 throughout, whose mean is not exactly 0.1."""
+    assert (standardized(torch.full((2, 3), 0.1), mask) == 0).all()
