@@ -29,6 +29,7 @@ PASSED_ON = {
     "lab": "open your copies of the lessons in JupyterLab",
     "train": "train the tiny model with one objective",
     "compare": "train GRPO and GSPO on the same seeds and show both side by side",
+    "study": "train the grid of a study file, or of one that ships with the course",
     "config": "print every setting of the training with its meaning",
     "test": "run the tests and check the lessons",
 }

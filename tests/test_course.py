@@ -577,7 +577,7 @@ def test_lessons_go_where_dir_says(clone: Clone, tmp_path: Path) -> None:
     assert "is a file" in err
 
 
-@pytest.mark.parametrize("command", ["train", "compare"])
+@pytest.mark.parametrize("command", ["train", "compare", "study"])
 def test_what_follows_the_command_is_passed_on(clone: Clone, command: str) -> None:
     rest = ["--seed", "1", "--out", "a b", "--beta", "-1", "--help"]
     clone.run("install")

@@ -1,0 +1,154 @@
+"""Verdicts follow from the tables, and the page in docs/ says what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_edu import verdicts
+from gspo_edu.bibliography import sources
+from gspo_edu.stored_studies import StoredStudy, stored_names
+from gspo_edu.study_summary import GroupSummary, PairSummary, paired, summarise
+from gspo_edu.verdict_page import PAGE, page
+from gspo_edu.verdict_rules import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    difference_of,
+    drops,
+    in_words,
+    ratio_of_means,
+    verdict_of,
+)
+from gspo_edu.verdicts import finding, findings
+
+SCATTER = (-0.02, -0.01, 0.0, 0.01, 0.02)
+
+
+def rows(arm: str, mean: float, *, setting: str = "the only setting", **more: Any) -> list[Any]:
+    """Five seeds of one arm; those of arm A scatter in another order."""
+    order = 2 if arm == "A" else 1
+    return [
+        {
+            "arm": arm, "setting": setting, "objective": "grpo", "seed": seed,
+            "status": "finished", "held_out_reward_before": 0.3,
+            "held_out_reward_after": mean + SCATTER[seed * order % 5],
+            "held_out_exact_after": 0.1, "lr": 1e-3, **more,
+        }
+        for seed in range(5)
+    ]  # fmt: skip
+
+
+def study_of(runs: list[Any], pairs: list[tuple[str, str]], name: str = "made up") -> StoredStudy:
+    groups: list[GroupSummary] = summarise(runs)
+    return StoredStudy(name, Path(), {}, runs, [], groups, paired(groups, pairs), "")
+
+
+def pair_of(first: float, second: float) -> PairSummary:
+    (pair,) = study_of(rows("A", first) + rows("B", second), [("A", "B")]).pairs
+    return pair
+
+
+def test_the_side_of_the_interval_decides() -> None:
+    assert verdict_of([pair_of(0.9, 0.5)]) == HOLDS
+    assert verdict_of([pair_of(0.5, 0.9)]) == FAILS
+    assert verdict_of([pair_of(0.5, 0.5005)]) == OPEN
+    assert verdict_of([pair_of(0.9, 0.5), pair_of(0.5, 0.5005)]) == OPEN
+    assert verdict_of([pair_of(0.9, 0.5), pair_of(0.5, 0.9)]) == FAILS
+
+
+def test_a_pair_in_words() -> None:
+    words = in_words(pair_of(0.9, 0.5))
+    assert words.startswith("A minus B, the only setting: +0.400 (+0.3")
+    assert words.endswith("above 0 on 5 of 5 seeds")
+
+
+def test_falls_are_from_the_highest_point() -> None:
+    runs = rows("A", 0.5)[:2]
+    study = study_of(runs, [])
+    values = {0: (0.2, 0.9, None, 0.48), 1: (0.1, 0.2, None, 0.3)}
+    updates = [
+        {"arm": "A", "setting": "the only setting", "seed": seed, "held_out_reward": value}
+        for seed, seen in values.items()
+        for value in seen
+    ]
+    fake = type("Fake", (), {"group": study.group, "updates": updates})()
+    found = drops(fake, "A", "the only setting")
+    assert found[0] == pytest.approx(0.9 - (0.5 - 0.02))
+    assert found[1] == pytest.approx(0)
+
+
+def test_differences_of_differences() -> None:
+    mean, (low, high) = difference_of(pair_of(0.9, 0.5), pair_of(0.6, 0.5))
+    assert mean == pytest.approx(0.3)
+    assert low == pytest.approx(0.3)  # both pairs scatter alike, so nothing is left
+    assert high == pytest.approx(0.3)
+
+
+def test_the_ratio_of_two_means() -> None:
+    study = study_of(rows("A", 0.5, entropy=3.0) + rows("B", 0.5, entropy=2.0), [])
+    assert ratio_of_means(study, "the only setting", ("A", "B"), "entropy") == pytest.approx(1.5)
+
+
+def made(name: str, lead: float) -> StoredStudy:
+    """A study of one that is not stored yet, in which GSPO leads by ``lead`` (twice at the end)."""
+    if name == "dense":
+        kinds = {"experts": 2 * lead, "dense as active": lead, "dense as total": lead}
+        runs = [
+            row
+            for kind, gap in kinds.items()
+            for arm, mean in ((f"GRPO, {kind}", 0.5), (f"GSPO, {kind}", 0.5 + gap))
+            for row in rows(arm, mean, setting="lr 0.004")
+        ]
+        pairs = [(f"GSPO, {kind}", f"GRPO, {kind}") for kind in kinds]
+        return study_of(runs, pairs, name)
+    if name in verdicts.GROWTH:
+        field, _ = verdicts.GROWTH[name]
+        runs = [
+            row
+            for size in (1, 2)
+            for arm, mean in (("GRPO", 0.5), ("GSPO, measured range", 0.5 + size * lead))
+            for row in rows(arm, mean, setting=f"{field} {size}", drift_per_update=0.01 * size)
+        ]
+        return study_of(runs, [("GSPO, measured range", "GRPO")], name)
+    arms = ["GSPO, same step", "GSPO measured, same step", "GSPO", "GSPO, measured range"]
+    runs = rows("GRPO", 0.5) + [row for arm in arms for row in rows(arm, 0.5 + lead)]
+    return study_of(runs, [(arm, "GRPO") for arm in arms], name)
+
+
+@pytest.mark.parametrize(("lead", "verdict"), [(0.2, HOLDS), (-0.2, FAILS)])
+@pytest.mark.parametrize("name", [*verdicts.LATER, *verdicts.GROWTH])
+def test_studies_to_come_have_their_rule(
+    name: str, lead: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "stored_study", lambda asked: made(asked, lead))
+    rule = verdicts.LATER.get(name)
+    found = rule() if rule else verdicts.grows(name)
+    assert found.studies == (name,)
+    assert found.verdict == verdict
+    assert "nan" not in found.numbers
+
+
+def test_every_stored_study_is_used() -> None:
+    used = {name for one in findings() for name in one.studies}
+    assert used == set(stored_names())
+
+
+def test_findings_are_whole() -> None:
+    found = findings()
+    assert len({one.key for one in found}) == len(found)
+    known = {source.arxiv for source in sources().values()}
+    for one in found:
+        assert one.verdict in (HOLDS, FAILS, OPEN)
+        assert set(re.findall(r"\d{4}\.\d{5}", one.said_by)) <= known
+        assert finding(one.key) == one
+        assert one.studies or one.verdict == OPEN
+        for words in (one.statement, one.limits):
+            assert words.endswith(".")
+
+
+def test_the_page_says_what_the_tables_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m gspo_edu.verdict_page"
