@@ -14,7 +14,7 @@ from torch import Tensor
 from gspo_edu.batch import Rollout
 from gspo_edu.metrics import entropy_of
 from gspo_edu.moe.contexts import AnswerCache, PromptsWithAnswers, Sequences
-from gspo_edu.moe.model import TinyMoE
+from gspo_edu.moe.model import ForwardResult, TinyMoE
 from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
 
@@ -131,22 +131,13 @@ def answer_log_probs(
         replay: experts to use instead of the router's choice, already checked.
     """
     prompts, mask = rollout.prompts, rollout.mask
-    # The last prompt token predicts the first answer token, so inputs and targets line up.
-    last = prompts[rollout.group, -1]
-    inputs = torch.cat([last[:, None], rollout.tokens[:, :-1]], dim=1)
-    # What stands behind an answer's last token is not computed at all.
-    inside = mask.flip(1).cumsum(dim=1).flip(1) > 0
-    layout = PromptsWithAnswers(len(prompts), prompts.shape[1] - 1, rollout.group, inside)
-    fixed = None
-    if replay is not None:
-        fixed = torch.cat([replay.prompt.flatten(0, 1), replay.answer[inside]])
-    result = model(torch.cat([prompts[:, :-1].flatten(), inputs[inside]]), layout, replay=fixed)
+    result, inside, silent = answer_pass(model, rollout, replay)
     log_probs = (result.logits / temperature).log_softmax(dim=-1)
     logp = log_probs.gather(-1, rollout.tokens[inside][:, None])[:, 0]
     routes = None
     if not model.config.dense:
-        prompt_routes = result.routes[: layout.silent].unflatten(0, (len(prompts), -1))
-        answer_routes = padded(result.routes[layout.silent :], inside, -1)
+        prompt_routes = result.routes[:silent].unflatten(0, (len(prompts), -1))
+        answer_routes = padded(result.routes[silent:], inside, -1)
         routes = RouteTrace(
             prompt_routes,
             answer_routes.where(mask[..., None, None], -1),
@@ -156,8 +147,31 @@ def answer_log_probs(
         logp=padded(logp, inside).where(mask, 0.0),
         entropy=padded(entropy_of(log_probs.detach()), inside).where(mask, 0.0),
         routes=routes,
-        router_logits=padded(result.router_logits[layout.silent :], inside),
+        router_logits=padded(result.router_logits[silent:], inside),
     )
+
+
+def answer_pass(
+    model: TinyMoE, rollout: Rollout, replay: RouteTrace | None = None
+) -> tuple[ForwardResult, Tensor, int]:
+    """Read prompts and answers, each prompt once.
+
+    Returns:
+        The result of the pass, whose logits are those of the answers' tokens, in order; (B, T) bool,
+        true on these tokens; and how many tokens of prompts its routes have before them.
+    """
+    prompts = rollout.prompts
+    # The last prompt token predicts the first answer token, so inputs and targets line up.
+    last = prompts[rollout.group, -1]
+    inputs = torch.cat([last[:, None], rollout.tokens[:, :-1]], dim=1)
+    # What stands behind an answer's last token is not computed at all.
+    inside = rollout.mask.flip(1).cumsum(dim=1).flip(1) > 0
+    layout = PromptsWithAnswers(len(prompts), prompts.shape[1] - 1, rollout.group, inside)
+    fixed = None
+    if replay is not None:
+        fixed = torch.cat([replay.prompt.flatten(0, 1), replay.answer[inside]])
+    result = model(torch.cat([prompts[:, :-1].flatten(), inputs[inside]]), layout, replay=fixed)
+    return result, inside, layout.silent
 
 
 def padded(x: Tensor, inside: Tensor, fill: float = 0) -> Tensor:
