@@ -1,7 +1,7 @@
 """What is claimed about GSPO, who showed it, and what speaks for and against it.
 
-``claim("clip_paradox")`` shows one row of the ledger, ``overview()`` all claims with their verdicts,
-``ledger()`` everything. The rows are ``claims.json``.
+``claim("clip_paradox")`` shows one row of the ledger, ``overview()`` all claims with their
+verdicts, ``ledger()`` everything. The rows are ``claims.json``.
 
 No result of this course is typed there. A row names the study, the arms and the setting; the number
 is read from the stored study when the row is shown. A study that is not stored says nothing.

@@ -1,0 +1,829 @@
+# %% [markdown]
+r"""
+# 12 · Critical reading
+
+The course ends where your own work begins: with a paper, a figure, a press report, and the question
+what to believe. GSPO is the example. The next method will come next month.
+
+**Afterwards you can**
+
+- tell what a paper measured from what it argues and what it hopes;
+- say of each claim about GSPO who showed it, what speaks against it, and what is open;
+- find what is wrong with a figure in which every number is true;
+- fill in one page about a new paper before you change your training run.
+
+**You need** lessons 04 (token ratios), 05 (clip range) and 06 (gradient weights). **Time:** 35
+minutes. Nothing is trained here; the numbers come from a stored study and are computed in seconds.
+"""
+
+# %% jupyter={"source_hidden": true}
+import math
+
+import numpy as np
+from IPython.display import display
+
+from gspo_edu.bibliography import source
+from gspo_edu.claims import KINDS, STATUS, claim, claims, overview
+from gspo_edu.figure_reading import (
+    check_faults,
+    chosen_bars,
+    honest_figure,
+    pleasing_figure,
+    print_statements,
+    small_print,
+    statements,
+    times_as_high,
+)
+from gspo_edu.glossary import table
+from gspo_edu.intervals import mean_interval
+from gspo_edu.paper_page import GSPO_ANSWERS, QUESTIONS, page
+from gspo_edu.plots import show
+from gspo_edu.predictions import predict, reconcile, summary_picture
+from gspo_edu.questions import check_answer
+from gspo_edu.stored_studies import stored_study
+
+# %% [markdown]
+r"""
+## Two questions from before
+
+**From lesson 05.** Token log-ratios scatter with σ = 0.05 and are independent. What is the standard
+deviation of log s for an answer of 1000 tokens? (The folded cell holds what your answers are
+compared with: run it, but leave it folded.)
+"""
+
+# %% tags=["check"] jupyter={"source_hidden": true}
+warm_up_1 = (
+    0.05 / math.sqrt(1000),
+    [
+        (0.05 / 1000, "The mean of L independent numbers scatters with σ/√L, not σ/L."),
+        (0.05, "That is the spread of one token's log-ratio."),
+        (0.05 * math.sqrt(1000), "That is the spread of the sum. Log s is the mean."),
+        (0.05**2 / 2, "That is how far the mean of log s slips from 0."),
+    ],
+)
+warm_up_2 = (
+    -1 / (4 * 10),
+    [
+        (-1 / 4, "The root divides as well: each token's log-prob enters log s with 1/L."),
+        (-1 / 10, "The mean over the four answers of the group is missing."),
+        (0, "At the first update s = 1, which is inside every range."),
+        (1 / 40, "Right size; but A = -1 pushes down."),
+    ],
+)
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *warm_up_1)
+
+# %% [markdown]
+r"""
+**From lesson 06.** First update of a rollout, all ratios 1, a group of 4 answers. One of them has
+10 tokens and A = −1. Which gradient weight does GSPO give each of its tokens?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *warm_up_2)
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "12 what was measured",
+    "Four statements of the GSPO paper (arXiv 2507.18071), retold. Which of them does the paper "
+    "support by a measurement of its own?",
+    {
+        "a": "a token ratio rests on one sample, so it brings noise instead of a correction",
+        "b": "the likelihood of a whole answer tolerates differences between engines",
+        "c": "under GSPO about a hundred times as many tokens are clipped",
+        "d": "RL will be scaled further with GSPO, and advances will follow",
+    },
+    my_guess,
+)
+
+# %% [markdown]
+r"""
+## 1 · Four kinds of sentence
+
+A paper is not true or false as a whole. Its sentences are of four kinds, often in one paragraph:
+
+- a **measurement**: somebody ran something, and the place can be named (a figure, a table);
+- an **argument**: a reason why something should be so, perhaps with a formula;
+- a **report**: it is said to have happened, without the numbers;
+- an **opinion**: praise, a plan, a forecast.
+
+An argument can be right. But it does not become a measurement by standing beside one.
+"""
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 what was measured",
+    "c",
+    "Figure 2 of the paper shows the clipped shares.",
+    {
+        "a": "section 3 argues this; no variance is measured. Lesson 04 computed what holds of it.",
+        "b": "section 5.4, where the authors themselves call it intuitive. Nothing is measured.",
+        "d": "a plan and a forecast: the last sentence of the conclusion.",
+    },
+)
+
+# %% [markdown]
+r"""
+## 2 · Who says so?
+
+The second question about any sentence is who showed it. The course keeps a **ledger**: each claim
+with what speaks for it and against it, and three letters for where that comes from.
+"""
+
+# %% tags=["nbval-ignore-output"]
+for letter, meaning in KINDS.items():
+    print(f"{letter}: {meaning}")
+print()
+for status, meaning in STATUS.items():
+    print(f"{status}: {meaning}")
+display(overview())
+
+# %% [markdown]
+r"""
+**How to read it.** Go down the column *Evidence*. P alone means: nobody outside has shown it. I
+means that others have looked; T that this course has tried something on its tiny model. Then the
+column *Status*. How many claims of the list are settled by measurements alone? Count before you run
+the next cell.
+"""
+
+# %%
+found = claims()
+by_authors_alone = [c.key for c in found if "I" not in c.kinds and "P" in c.kinds]
+backed_by_others = [
+    c.key for c in found if any(e.side == "for" and e.kind == "I" for e in c.evidence)
+]
+contradicted = [c.key for c in found if c.side("against")]
+settled = [c.key for c in found if c.status in ("arithmetic", "wrong as written")]
+print(f"claims in the ledger:                      {len(found)}")
+print(f"evidence from the authors, none from others: {len(by_authors_alone)}")
+print(f"others found something in favour:          {len(backed_by_others)}")
+print(f"something speaks against it or limits it:  {len(contradicted)}")
+print(f"settled, by calculation or by reading:     {len(settled)}  ({', '.join(settled)})")
+assert settled == ["on_policy", "consistent_activations"]
+assert len(contradicted) > len(found) / 2
+
+# %% [markdown]
+r"""
+Two, and neither by an experiment: one is arithmetic, the other is settled by reading the source.
+That is no scandal. It is the usual state of a young field. One row in full:
+"""
+
+# %% tags=["nbval-ignore-output"]
+display(claim("stable_on_moe"))
+
+# %% [markdown]
+r"""
+Notice four things, because you will meet them in every paper.
+
+- **The plots are the authors' own, on their own models.** They know their method best and tune it
+  best, without any bad intention. The paper says that GRPO's ranges were carefully tuned; it does
+  not say how many values were tried for either.
+- **The comparison changes two things.** GRPO ran with Routing Replay, GSPO without.
+- **"Others" have methods of their own.** The table in favour is from a paper that recommends a
+  third method (R3). It needs GRPO to be weak and GSPO to be beatable.
+- **The entry says how it was read.** Where only notes or an abstract were read, the row says so.
+
+## 3 · What our own study says
+
+The study `calm`: the tiny mixture of experts with 8 experts, a moderate learning rate, 40 rollouts
+of four mini-batches, eight seeds, every arm on the same seeds. The paper's ranges: 0.2/0.27 for
+GRPO, 3e-4/4e-4 for GSPO.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "12 own study",
+    "Held-out reward at the end, GSPO minus GRPO on the same seed. What do you expect?",
+    {
+        "a": "GSPO ahead on most seeds, as in the paper",
+        "b": "no clear difference: the model is too small to tell",
+        "c": "GRPO ahead on all eight seeds",
+        "d": "both collapse on some seeds",
+    },
+    my_guess,
+)
+
+# %%
+study, SETTING = stored_study("calm"), "lr 0.001"
+pair = study.pair("GSPO", "GRPO", SETTING)
+print(f"made by: {study.command}")
+print("seed   GRPO    GSPO    difference")
+for seed, difference in pair.differences.items():
+    values = [study.group(arm, SETTING).values[seed] for arm in ("GRPO", "GSPO")]
+    print(f"{seed:4}  {values[0]:.3f}   {values[1]:.3f}   {difference:+.3f}")
+print(f"\nmean difference {pair.mean:+.3f}")
+print(f"95 % interval by itself       {pair.interval[0]:+.3f} to {pair.interval[1]:+.3f}")
+print(f"adjusted for all comparisons  {pair.adjusted[0]:+.3f} to {pair.adjusted[1]:+.3f}")
+assert pair.above == 0
+assert len(pair.differences) == 8
+assert pair.adjusted[1] < 0
+assert np.allclose(pair.interval, mean_interval(list(pair.differences.values())))
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 own study",
+    "c",
+    f"GRPO is ahead on {len(pair.differences) - pair.above} of {len(pair.differences)} seeds, by "
+    f"{-pair.mean:.3f} on average.",
+    {
+        "a": "the paper's setting (long answers, 48 layers) is not this one.",
+        "b": f"eight paired seeds are enough here: the interval ends at {pair.adjusted[1]:+.3f}.",
+        "d": "at this learning rate no run diverged.",
+    },
+)
+assert not any(study.group(arm, SETTING).diverged for arm in ("GRPO", "GSPO"))
+
+# %% [markdown]
+r"""
+So is the paper refuted? **No**, and here is the test of honesty: you must read your own result as
+strictly as the authors'. The range 3e-4/4e-4 was chosen for answers of thousands of tokens. Ours
+have about eight, and lesson 05 said what that does: nearly everybody is outside. The study has
+another arm, GSPO with a range that was measured on this task.
+"""
+
+# %%
+print("clipped share of each answer, and difference to GRPO")
+for arm in ("GSPO", "GSPO, measured range"):
+    other, clipped = study.pair(arm, "GRPO", SETTING), study.group(arm, SETTING).means["clip"]
+    low, high = other.adjusted
+    print(f"{arm:21} clipped {clipped:.1%}   {other.mean:+.3f} ({low:+.3f} to {high:+.3f})")
+measured = study.pair("GSPO, measured range", "GRPO", SETTING)
+to_paper = study.pair("GSPO, measured range", "GSPO", SETTING)
+assert measured.adjusted[0] < 0 < measured.adjusted[1]
+assert to_paper.above == 8
+print(f"\nmeasured range against the paper's: {to_paper.mean:+.3f}, above 0 on all 8 seeds")
+
+many = study.pairs
+alone = [p for p in many if not p.interval[0] <= 0 <= p.interval[1]]
+kept = [p for p in many if p.verdict == "a difference"]
+print(f"{len(many)} comparisons: {len(alone)} differ by their own interval, {len(kept)} adjusted")
+assert len(alone) > len(kept)
+
+# %% [markdown]
+r"""
+With a range that fits, there is no clear difference between GSPO and GRPO. An honest summary is
+one sentence with its conditions: *on this small task, at this rate, GSPO with the paper's range is
+behind, and with a measured range it is level with GRPO.* Nothing about thousands of tokens.
+
+The last line is about **multiple comparisons**. Among twenty true nothings one looks like a
+difference by its own 95 % interval. So the study widens its intervals, and a few differences are
+no longer differences.
+
+## 4 · A number, and what it is taken to show
+
+> **What the authors report** (section 5.2). GSPO clips two orders of magnitude more tokens than
+> GRPO, other ranges do not change that order, and still it learns faster. They conclude that token
+> gradients are noisy.
+
+The *count* and the *conclusion* are two claims. The count first. Our study has GSPO three times.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b" or "c"
+predict(
+    "12 wide range",
+    "GSPO with the range 0.8 to 1.2 instead of 0.9997 to 1.0004. GRPO keeps 0.8 to 1.27. Which "
+    "share does GSPO clip now?",
+    {
+        "a": "still about ten times as much as GRPO or more: it clips whole answers",
+        "b": "about as much as GRPO, since the ranges are now alike",
+        "c": "less than half as much as GRPO",
+    },
+    my_guess,
+)
+
+# %%
+grpo_clip = study.group("GRPO", SETTING).means["clip"]
+print(f"{'GRPO':21} {grpo_clip:8.2%}")
+times = {}
+for arm in ("GSPO", "GSPO, measured range", "GSPO, 0.2"):
+    share = study.group(arm, SETTING).means["clip"]
+    times[arm] = share / grpo_clip
+    reward = study.group(arm, SETTING).mean
+    print(f"{arm:21} {share:8.2%}   {times[arm]:6.2f} times GRPO's   reward {reward:.3f}")
+assert 20 < times["GSPO"] < 30
+assert 5 < times["GSPO, measured range"] < 12
+assert times["GSPO, 0.2"] < 0.5
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 wide range",
+    "c",
+    f"{times['GSPO, 0.2']:.2f} times GRPO's share.",
+    {
+        "a": "the geometric mean lies closer to 1 than the single ratios; few answers reach 0.8 or "
+        "1.2.",
+        "b": "equal numbers are not equal ranges: s scatters less than r, by √L for independent "
+        "tokens.",
+    },
+)
+
+# %% [markdown]
+r"""
+**The count** holds here too, with one order of magnitude instead of two: 40 % is close to what is
+possible, since about one half is the ceiling (lesson 05). **"Other ranges do not change it"** does
+not hold here. Over the whole width from 3e-4 to 0.2 the factor goes from above 20 to below 1. The
+authors may have tried a narrower set of ranges; the paper does not list them.
+
+**The conclusion** does not follow from the count, whoever counts. A high clipped share and a good
+reward show that one can throw away much of a batch. They do not show *why* it was harmless. To tell
+"the token signal is noise" from "this range makes smaller steps", one would have to compare at
+equal step size. That is the general pattern: **a better curve does not prove its explanation.**
+
+## 5 · How to read a figure
+
+Here is a figure as it might stand in a paper. All numbers in it are true, and they come from the
+same study.
+"""
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    pleasing_figure(),
+    "Two bar charts, each with GRPO and GSPO (ours). In both GSPO's bar is several times as high. "
+    "The vertical axes begin at 0.56.",
+)
+
+# %% tags=["predict"]
+my_guess = None  # a number
+predict(
+    "12 how much better",
+    "Experiment 1: how many times as large is GSPO's reward as GRPO's? (For example 1.5.)",
+    guess=my_guess,
+)
+
+# %%
+first, second = chosen_bars()
+for bars in (first, second):
+    values = " against ".join(f"{bar.arm} {bar.value:.3f}" for bar in bars)
+    print(f"{values}: {bars[1].value / bars[0].value:.2f} times as large, ", end="")
+    print(f"drawn {times_as_high(bars):.1f} times as high")
+assert first[1].value / first[0].value < 1.1
+assert times_as_high(first) > 2
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+true_factor = first[1].value / first[0].value
+reconcile(
+    "12 how much better",
+    true_factor,
+    f"{first[1].value:.3f} / {first[0].value:.3f} = {true_factor:.2f}.",
+    {
+        round(times_as_high(first), 1): "that is how the bars look. Bars are compared by length, "
+        "so a bar must begin at 0.",
+        2.0: "about twice as high is what the eye sees. Read the axis first, then the bars.",
+    },
+)
+
+# %% [markdown]
+r"""
+### Your turn: find the faults
+
+Here is the small print that such a figure has in the appendix, if you are lucky, and eight true
+statements about it. **Which of them are faults** that make the figure misleading, and which are
+harmless or even good practice?
+"""
+
+# %%
+print(small_print())
+print()
+print_statements()
+
+# %% tags=["question"]
+my_faults = None  # a list of numbers, such as [2, 7]
+check_faults(my_faults)
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+faults = [number for number, s in enumerate(statements(), 1) if s.fault]
+check_faults(range(1, len(statements()) + 1))
+assert faults == [1, 3, 5, 6, 8]
+starts = {round(row["held_out_reward_before"], 6) for row in study.runs}
+assert len(starts) == 1, "statement 2"
+
+# %% [markdown]
+r"""
+Five faults, and none of them a false number. Now the same study, drawn as it is: all seeds, an axis
+from 0, the start, the differences on equal seeds.
+"""
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    honest_figure(),
+    "Left: held-out reward of eight seeds after 40 rollouts for GRPO, GSPO with the paper's range "
+    "and GSPO with a measured range, about 0.67, 0.61 and 0.66, all well above the start of 0.31. "
+    "Right: paired differences to GRPO, all below 0 for the paper's range, around 0 for the other.",
+)
+
+# %% [markdown]
+r"""
+**How to read it.** A dot is a seed, the bar beside the dots is the mean with its 95 % interval.
+Left, everything has learned a lot, and the three differ little beside what all of them gained.
+Right, the same seeds are compared with each other, so what the seeds have in common drops out: now
+the small difference is plain. All dots of the paper's range lie below 0, those of the measured
+range on both sides.
+
+Both panels are needed. Left alone hides a small difference, right alone makes it look large: its
+axis is as cut off as the one you have just criticised. It is allowed to be, since dots are compared
+by position and not by length, and 0 is on it.
+
+### The best of many
+
+Statement 5 was the quietest of the faults, and the most common. Suppose two methods are *equally
+good*. One side reports a single run, the other the best of eight.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # a number between 0 and 1
+predict(
+    "12 best of eight",
+    "How often is the best of eight ahead of the single run? (For example 0.6.)",
+    guess=my_guess,
+)
+
+# %%
+dice = np.random.default_rng(0)
+draws = dice.normal(size=(200_000, 9))  # nine runs of equally good methods
+ahead = (draws[:, :8].max(axis=1) > draws[:, 8]).mean()
+by_thought = 8 / 9
+gain = draws[:, :8].max(axis=1).mean()
+spread = np.std(list(study.group("GRPO", SETTING).values.values()), ddof=1)
+print(f"by thought: the best of nine equal runs is among the eight: 8/9 = {by_thought:.4f}")
+print(f"with dice:  {ahead:.2f}")
+print(f"the best of eight lies {gain:.2f} standard deviations above the mean")
+print(f"in our study one standard deviation is {spread:.3f}: a gift of {gain * spread:.3f}")
+assert abs(ahead - by_thought) < 0.005
+assert 1.40 < gain < 1.45
+assert gain * spread > abs(measured.mean)
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 best of eight",
+    by_thought,
+    f"{by_thought:.3f}: eight of nine equal places.",
+    {
+        0.5: "that is one run against one.",
+        0.125: "that is how often a given one of the eight is their best.",
+        1 - 0.5**8: "that is how often at least one of eight coins shows heads. But all eight are "
+        "compared with one and the same run, and that one may be good.",
+    },
+)
+
+# %% [markdown]
+r"""
+The gift is larger than the whole difference between GRPO and GSPO with a measured range. Choosing
+what to show after the results are known is called **cherry-picking**, and it need not be
+meant: it is enough to run again when a run "looks odd".
+
+## 6 · A press sentence to correct
+
+One press report says that GSPO stabilises training of mixtures of experts *"through consistent
+expert activations"*. (The report itself was not opened for this course; the sentence stands here
+because it is so easy to believe.)
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b" or "c"
+predict(
+    "12 drift under GSPO",
+    "Expert drift per update in the study: which share of the expert choices does one update "
+    "change under GSPO, compared with GRPO?",
+    {
+        "a": "none or nearly none: that is why it is stable",
+        "b": "about as many; a little fewer or more, depending on the step size",
+        "c": "many more, because it tolerates them",
+    },
+    my_guess,
+)
+
+# %%
+arms = ("GSPO", "GSPO, measured range", "GRPO", "GSPO, 0.2", "CISPO")
+print(f"{'':21} KL of the last update   drift per update")
+rows = {}
+for arm in arms:
+    means = study.group(arm, SETTING).means
+    rows[arm] = means["step_size"], means["drift"]
+    print(f"{arm:21} {means['step_size']:21.4f}   {means['drift']:16.2%}")
+steps, drifts = np.array(list(rows.values())).T
+together = np.corrcoef(steps, drifts)[0, 1]
+print(f"correlation of step and drift over these five arms: {together:.2f}")
+assert 0.5 < rows["GSPO"][1] / rows["GRPO"][1] < 1
+assert rows["GSPO, 0.2"][1] > rows["GRPO"][1]
+assert together > 0.9
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 drift under GSPO",
+    "b",
+    f"{rows['GSPO'][1]:.2%} under GSPO, {rows['GRPO'][1]:.2%} under GRPO, "
+    f"{rows['GSPO, 0.2'][1]:.2%} under GSPO with a wide range.",
+    {
+        "a": f"{rows['GSPO'][1]:.2%} is not none, and it is {rows['GSPO'][1] / rows['GRPO'][1]:.0%}"
+        " of GRPO's.",
+        "c": "tolerating a change does not cause it. What moves the routes is the step.",
+    },
+)
+
+# %% [markdown]
+r"""
+Experts change under GSPO as well. They change a little less with the narrow range, because the
+policy moves less, and a little more with the wide one. What the *paper* says is something else: the
+experts change, and the likelihood of a whole answer hardly notices. Keeping the activations
+consistent is what **Routing Replay** does, the remedy that GSPO is meant to make needless.
+
+**Your turn.** Rewrite the press sentence so that it is right, in at most 25 words. A good one says
+who claims it, does not say that activations stay the same, and names what stays stable instead.
+"""
+
+# %% tags=["question"]
+my_sentence = None  # your sentence in quotation marks
+if my_sentence is None:
+    print("Not filled in yet. Write your sentence, run the cell, then open the folded one.")
+else:
+    print(f"{len(my_sentence.split())} words. Compare it with the folded cell.")
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+mine = (
+    "According to its authors, GSPO tolerates changing experts, because its ratio for a whole "
+    "answer hardly moves when single tokens take other routes."
+)
+print(mine)
+print(f"{len(mine.split())} words")
+assert len(mine.split()) <= 25
+
+# %% [markdown]
+r"""
+## 7 · When the evidence stands on both sides
+
+The most instructive row is about replay. Read it before you go on.
+"""
+
+# %% tags=["nbval-ignore-output"]
+display(claim("replay_needless"))
+
+# %% [markdown]
+r"""
+Three things can be learned from it.
+
+**A later paper of the same team.** *Stabilizing Reinforcement Learning with LLMs* (arXiv
+2512.01374, December 2025) has the same first author. Its recipe clips tokens and uses replay. It
+does not say that GSPO is wrong. It does not test GSPO; a footnote names clipping by the answer's
+likelihood as an alternative and leaves it for later. So the sentence "Qwen has given GSPO up" would
+be as wrong as "Qwen has proved that replay is needless". What one may say: *five months later the
+team's published recipe was another one.*
+
+**Remedies overlap.** In the R3 paper's table GSPO and replay both help GRPO. Question 3 below asks
+how much each explains, and the shares add up to more than 1. Two remedies for one illness do.
+
+**Our own study cannot decide it.** At the calm rate replay makes no clear difference (below), since
+routes hardly move there. Absence of a difference where there is no illness says nothing about the
+medicine.
+"""
+
+# %%
+for arm in ("GRPO + R2", "GRPO + R3"):
+    replayed = study.pair(arm, "GRPO", SETTING)
+    low, high = replayed.adjusted
+    print(f"{arm} minus GRPO: {replayed.mean:+.3f} ({low:+.3f} to {high:+.3f}), {replayed.verdict}")
+    assert replayed.verdict == "no clear difference"
+same = study.group("GRPO + R2", SETTING).values == study.group("GRPO + R3", SETTING).values
+print(f"R2 and R3 are the same here, seed by seed: {same}, since one engine samples and trains")
+assert same
+
+# %% [markdown]
+r"""
+**Without experts.** On a dense model the argument about routes falls away altogether, so one might
+expect a small difference. The row `dense_small` has one public run that says so and one large
+study that says otherwise. `python course.py compare --dense` runs the tiny model without experts:
+predict first.
+"""
+
+# %% tags=["nbval-ignore-output"]
+display(claim("dense_small"))
+
+# %% [markdown]
+r"""
+## 8 · Sources, praise and forecasts
+
+Three texts started the talk about GSPO. They are good for different things.
+
+- **The paper**, arXiv 2507.18071, a preprint of the authors. Good for definitions, settings and
+  what was run. Not an outside view.
+- **Qwen's post** (July 2025), the authors' summary. Good for what they find important. It has no
+  number that the paper has not.
+- **NetMind.AI's post** (August 2025; not opened for this course), a retelling whose title made the
+  word "ill-posed" known. Good for finding the paper. A retelling adds no evidence, however often it
+  is shared.
+
+"Ill-posed" is the paper's own word (section 3). In mathematics it has a definition: no solution, or
+not only one, or one that does not depend continuously on the data. Nothing of the kind is shown
+there; read it as "wrongly set up".
+
+The paper ends with GSPO as a *"scalable algorithmic cornerstone"* (the post: *"our algorithmic
+cornerstone"*) and the plan to scale RL further. Others wrote "breakthrough" and "new standard".
+These are rows of the ledger like all others, with the status *opinion*:
+"""
+
+# %% tags=["nbval-ignore-output"]
+display(claim("cornerstone"))
+display(claim("breakthrough"))
+display(claim("qwen3"))
+assert {claim(key).status for key in ("cornerstone", "breakthrough")} == {"opinion"}
+
+# %% [markdown]
+r"""
+Opinions are not worthless. "Standard" contains something that can be checked: who uses it, and what
+do its inventors use today? And a good benchmark result of a finished model is a fact about the
+*model*. It says nothing about one part of its training, because everything else differs, too. For
+that, one needs an **ablation**: the same recipe without that part.
+
+## 9 · One page for the next paper
+
+Twelve questions, on one page. Print it empty, or fill it here. **Fill it for GSPO first**: you have
+read enough. An honest "not said" is a full answer.
+"""
+
+# %%
+for question in QUESTIONS:
+    print(f"{question.key:10} {question.text}")
+
+# %% tags=["question"]
+my_page = {
+    "claim": None,  # your words in quotation marks
+    "kind": None,
+    "who": None,
+    "what": None,
+    "metric": None,
+    "seeds": None,
+    "tuning": None,
+    "compute": None,
+    "ablation": None,
+    "mechanism": None,
+    "others": None,
+    "mine": None,
+}
+mine_so_far = page(my_page, paper="Group Sequence Policy Optimization")
+print(f"Still open: {', '.join(mine_so_far.open_questions) or 'nothing'}")
+display(mine_so_far)
+
+# %% [markdown]
+r"""
+To print it, give it a name: `.html` for the browser's print menu, `.md` for an editor. The folded
+cell has a model answer. Yours may differ; compare what you wrote under *tuning*, *ablation* and
+*mine*.
+"""
+
+# %% tags=["question"]
+file_name = None  # for example "gspo.html", or "empty.html" with page() in place of mine_so_far
+if file_name is None:
+    print("Nothing saved.")
+else:
+    print(f"Saved: {mine_so_far.save(file_name)}")
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+model_page = page(GSPO_ANSWERS, paper="Group Sequence Policy Optimization")
+display(model_page)
+assert model_page.open_questions == []
+assert page().open_questions == [question.key for question in QUESTIONS]
+
+# %% [markdown]
+r"""
+## What to take along
+
+1. Measurement, argument, report, opinion: sort the sentences first.
+2. P, I, T: who showed it, and who would gain?
+3. A figure lies without a false number: cut axis, one run, the best of many, unequal compute,
+   unequal care.
+4. A better curve does not prove its explanation; a difference needs an interval, many differences a
+   wider one.
+5. Read your own result as strictly as theirs.
+6. About GSPO: it works in its authors' hands, others have seen it win and seen it diverge, and its
+   range must fit *your* answers.
+
+Your predictions:
+"""
+
+# %% tags=["nbval-ignore-output"]
+summary_picture("12")
+
+# %% [markdown]
+r"""
+## Three questions to compute
+
+Four digits are enough. The folded cell here holds what your answers are compared with: run it, but
+leave it folded. The folded cell after the questions works them out.
+"""
+
+# %% tags=["check"] jupyter={"source_hidden": true}
+four = [0.04, 0.01, 0.03, 0.0]
+half = np.std(four, ddof=1) / 2
+lower = mean_interval(four)[0]
+question_1 = (
+    12 / 15,
+    [
+        (12 / 13, "That would be twelve runs against one."),
+        (3 / 15, "That is how often the best of three wins."),
+        (0.5, "Equal methods, but not equal numbers of tries."),
+        (3 / 12, "Count all runs: which of the 15 is the best?"),
+    ],
+)
+question_2 = (
+    lower,
+    [
+        (np.mean(four) - 1.96 * half, "1.96 is for many seeds; with four it is 3.182."),
+        (np.mean(four) - 3.182 * np.std(four, ddof=1), "Divide the std by √4 as well."),
+        (np.mean(four) - 3.182 * np.std(four) / 2, "That std has n in it; take n - 1."),
+        (np.mean(four) + 3.182 * half, "That is the upper end."),
+        (-np.mean(four) - 3.182 * half, "The interval is around +0.02."),
+    ],
+)
+GRPO, GSPO, GRPO_R3, BOTH = 48.84, 66.76, 68.05, 69.00  # arXiv 2510.11370, eight updates
+gap = BOTH - GRPO
+question_3 = (
+    (GSPO - GRPO) / gap + (GRPO_R3 - GRPO) / gap,
+    [
+        (1.0, "They would add up to 1 if the two remedies did not overlap. Compute it."),
+        ((GSPO - GRPO) / gap, "That is GSPO's share alone."),
+        ((GRPO_R3 - GRPO) / gap, "That is replay's share alone."),
+        ((BOTH - GSPO + BOTH - GRPO_R3) / gap, "That is what is left after the other one."),
+    ],
+)
+
+# %% [markdown]
+r"""
+**1.** Two equally good methods. The authors tried twelve settings of their own and three of the
+baseline, and show the best of each. How often does their method win?
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_1)
+
+# %% [markdown]
+r"""
+**2.** Four seeds, differences +0.04, +0.01, +0.03 and 0. What is the lower end of the 95 % t
+interval of their mean? (Student's factor for four values is 3.182.)
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_2)
+
+# %% [markdown]
+r"""
+**3.** The R3 paper's table (means of four tests): GRPO 48.84, GSPO 66.76, GRPO + R3 68.05, GSPO +
+R3 69.00. Of the way from the first to the last, which share does GSPO alone make, which replay
+alone? Give the **sum** of the two shares.
+"""
+
+# %% tags=["question"]
+my_answer = None
+check_answer(my_answer, *question_3)
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+print(f"1. the best of 15 equal runs is one of the 12: 12/15 = {12 / 15:.4f}")
+print(f"2. {np.mean(four):.4f} - 3.182 · {np.std(four, ddof=1):.6f} / √4 = {lower:.6f}")
+print("   0 lies inside: four seeds on the same side are not yet a difference.")
+parts = [(value - GRPO) / gap for value in (GSPO, GRPO_R3)]
+print(f"3. {parts[0]:.4f} + {parts[1]:.4f} = {sum(parts):.4f}: the two overlap.")
+assert math.isclose(lower, np.mean(four) - 3.182446 * half, rel_tol=1e-4)
+assert lower < 0
+assert 1.8 < sum(parts) < 1.9
+
+# %% [markdown]
+r"""
+## New words
+"""
+
+# %%
+display(table(lesson=12))
+
+# %% [markdown]
+r"""
+## What to read next
+
+You have reached the end of the course's road. Each of these is worth a filled page:
+
+- **arXiv 2507.18071** itself, sections 3 to 5, if you have only met it here.
+- **arXiv 2512.01374**: the same team on token ratios, clipping and replay. Read section 2 beside
+  lesson 04.
+- **arXiv 2510.13786** (ScaleRL): how to compare recipes by the ceiling of a fitted curve; appendix
+  A.18 is about clip ranges.
+- **arXiv 2510.11370** (R3) and **arXiv 2510.23027** (RSPO): two other answers to experts that move.
+- **arXiv 2506.13585** (CISPO), **2511.20347** (SAPO), **2507.20673** (GMPO): neighbours of lesson
+  06.
+
+And the reading that nobody can do for you: your own curves. `python course.py compare` gives the
+paired differences of the two methods on your machine; `gspo-edu study NAME` runs a whole study.
+Write down first what you expect, and what would change your mind.
+
+**Sources.** What is quoted or retold here, with the place, the date and the way it was read, stands
+in the ledger (`gspo_edu.claims.ledger()` shows all of it).
+"""
+
+# %%
+keys = ["gspo", "qwen_gspo_post", "netmind_gspo", "stabilizing_rl", "r3", "rspo", "scale_rl"]
+for key in [*keys, "cispo", "sapo", "gmpo", "verl_2775"]:
+    print(source(key))
