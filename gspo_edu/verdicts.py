@@ -70,7 +70,7 @@ def more_efficient() -> Finding:
         verdict_of(list(pairs.values())),
         "; ".join(f"{name}: {in_words(pair)}" for name, pair in pairs.items())
         + ". Each at the rate that suits it best, with the paper's clip ranges.",
-        "The paper's range is meant for answers of thousands of tokens; these have six to nine.",
+        "The paper's range is meant for answers of thousands of tokens; these have five to nine.",
         ("calm", "stormy"),
     )
 
@@ -173,7 +173,7 @@ def root() -> Finding:
         "the argument of arXiv 2507.18071, section 4.1",
         verdict_of(list(pairs.values())),
         "; ".join(f"{name}: {in_words(pair)}" for name, pair in pairs.items())
-        + ". The product has the range 0.2/0.27, GSPO one that fits, too.",
+        + ". The product has the range 0.2, GSPO one that fits, too.",
         "A product of a few ratios is still a tame number; one of thousands is not (lesson 05).",
         ("calm", "stormy"),
     )
