@@ -12,8 +12,9 @@ what to believe. GSPO is the example. The next method will come next month.
 - find what is wrong with a figure in which every number is true;
 - fill in one page about a new paper before you change your training run.
 
-**You need** lessons 04 (token ratios), 05 (clip range) and 06 (gradient weights). **Time:** 35
-minutes. Nothing is trained here; the numbers come from a stored study and are computed in seconds.
+**You need** lessons 04 to 06 (token ratios, clip range, gradient weights) and 08 (the studies).
+**Time:** 35 minutes. Nothing is trained here; the numbers come from stored studies and are computed
+in seconds.
 """
 
 # %% jupyter={"source_hidden": true}
@@ -38,7 +39,7 @@ from gspo_edu.glossary import table
 from gspo_edu.intervals import mean_interval
 from gspo_edu.paper_page import GSPO_ANSWERS, QUESTIONS, page
 from gspo_edu.plots import show
-from gspo_edu.predictions import predict, reconcile, summary_picture
+from gspo_edu.predictions import predict, reconcile, say, summary_picture
 from gspo_edu.questions import check_answer
 from gspo_edu.stored_studies import stored_study
 
@@ -177,102 +178,87 @@ display(claim("stable_on_moe"))
 
 # %% [markdown]
 r"""
-Notice four things, because you will meet them in every paper.
+## 3 · What our own studies say
 
-- **The plots are the authors' own, on their own models.** They know their method best and tune it
-  best, without any bad intention. The paper says that GRPO's ranges were carefully tuned; it does
-  not say how many values were tried for either.
-- **The comparison changes two things.** GRPO ran with Routing Replay, GSPO without.
-- **"Others" have methods of their own.** The table in favour is from a paper that recommends a
-  third method (R3). It needs GRPO to be weak and GSPO to be beatable.
-- **The entry says how it was read.** Where only notes or an abstract were read, the row says so.
-
-## 3 · What our own study says
-
-The study `calm`: the tiny mixture of experts with 8 experts, a moderate learning rate, 40 rollouts
-of four mini-batches, eight seeds, every arm on the same seeds. The paper's ranges: 0.2/0.27 for
-GRPO, 3e-4/4e-4 for GSPO.
+The letter T is you and this course. Lesson 08 went through the two studies; here is the core of
+them again, because now the question is not what came out, but **what one may write about it**.
+`calm`: 8 experts, 40 rollouts, answers of six tokens or so. `stormy`: 32 experts, longer walks.
+Each method has the learning rate that suits it best.
 """
+
+# %%
+calm, stormy = stored_study("calm"), stored_study("stormy")
+BEST = "lr tuned"
+print("held-out reward minus GRPO's on the same seed (interval adjusted for all comparisons)")
+pairs = {}
+for study in (calm, stormy):
+    for arm in ("GSPO", "GSPO, measured range"):
+        pairs[study.name, arm] = pair = study.pair(arm, "GRPO", BEST)
+        low, high = pair.adjusted
+        print(f"{study.name:7} {arm:21} {pair.mean:+.3f} ({low:+.3f} to {high:+.3f}), ", end="")
+        print(f"above 0 on {pair.above} of {len(pair.differences)} seeds: {pair.verdict}")
+for name in ("calm", "stormy"):
+    assert pairs[name, "GSPO"].above == 0
+    assert pairs[name, "GSPO"].adjusted[1] < 0
+    assert pairs[name, "GSPO, measured range"].verdict == "no clear difference"
+measured = pairs["calm", "GSPO, measured range"]
 
 # %% tags=["predict"]
 my_guess = None  # "a", "b", "c" or "d"
 predict(
-    "12 own study",
-    "Held-out reward at the end, GSPO minus GRPO on the same seed. What do you expect?",
+    "12 which sentence",
+    "Which of these sentences do the four lines allow?",
     {
-        "a": "GSPO ahead on most seeds, as in the paper",
-        "b": "no clear difference: the model is too small to tell",
-        "c": "GRPO ahead on all eight seeds",
-        "d": "both collapse on some seeds",
+        "a": "GRPO is better than GSPO; the paper is refuted",
+        "b": "on this task GSPO with the paper's range ends lower; with a measured range there is "
+        "no clear difference",
+        "c": "with a measured range GSPO and GRPO are equally good",
+        "d": "none: a model of this size cannot say anything",
     },
     my_guess,
 )
 
 # %%
-study, SETTING = stored_study("calm"), "lr 0.001"
-pair = study.pair("GSPO", "GRPO", SETTING)
-print(f"made by: {study.command}")
-print("seed   GRPO    GSPO    difference")
-for seed, difference in pair.differences.items():
-    values = [study.group(arm, SETTING).values[seed] for arm in ("GRPO", "GSPO")]
-    print(f"{seed:4}  {values[0]:.3f}   {values[1]:.3f}   {difference:+.3f}")
-print(f"\nmean difference {pair.mean:+.3f}")
-print(f"95 % interval by itself       {pair.interval[0]:+.3f} to {pair.interval[1]:+.3f}")
-print(f"adjusted for all comparisons  {pair.adjusted[0]:+.3f} to {pair.adjusted[1]:+.3f}")
-assert pair.above == 0
-assert len(pair.differences) == 8
-assert pair.adjusted[1] < 0
-assert np.allclose(pair.interval, mean_interval(list(pair.differences.values())))
+low, high = measured.adjusted
+print(f"measured range, calm: every difference from {low:+.3f} to {high:+.3f} stays possible")
+gained = calm.group("GRPO", BEST).mean - calm.group("GRPO", BEST).means["start"]
+print(f"what GRPO gained by training: {gained:+.3f}")
+print(f"so GSPO's gain may be smaller by up to {-low / gained:.0%} of that, unseen")
+assert 0.05 < -low / gained < 0.2
 
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
-reconcile(
-    "12 own study",
-    "c",
-    f"GRPO is ahead on {len(pair.differences) - pair.above} of {len(pair.differences)} seeds, by "
-    f"{-pair.mean:.3f} on average.",
-    {
-        "a": "the paper's setting (long answers, 48 layers) is not this one.",
-        "b": f"eight paired seeds are enough here: the interval ends at {pair.adjusted[1]:+.3f}.",
-        "d": "at this learning rate no run diverged.",
-    },
-)
-assert not any(study.group(arm, SETTING).diverged for arm in ("GRPO", "GSPO"))
-
-# %% [markdown]
-r"""
-So is the paper refuted? **No**, and here is the test of honesty: you must read your own result as
-strictly as the authors'. The range 3e-4/4e-4 was chosen for answers of thousands of tokens. Ours
-have about eight, and lesson 05 said what that does: nearly everybody is outside. The study has
-another arm, GSPO with a range that was measured on this task.
-"""
-
-# %%
-print("clipped share of each answer, and difference to GRPO")
-for arm in ("GSPO", "GSPO, measured range"):
-    other, clipped = study.pair(arm, "GRPO", SETTING), study.group(arm, SETTING).means["clip"]
-    low, high = other.adjusted
-    print(f"{arm:21} clipped {clipped:.1%}   {other.mean:+.3f} ({low:+.3f} to {high:+.3f})")
-measured = study.pair("GSPO, measured range", "GRPO", SETTING)
-to_paper = study.pair("GSPO, measured range", "GSPO", SETTING)
-assert measured.adjusted[0] < 0 < measured.adjusted[1]
-assert to_paper.above == 8
-print(f"\nmeasured range against the paper's: {to_paper.mean:+.3f}, above 0 on all 8 seeds")
-
-many = study.pairs
-alone = [p for p in many if not p.interval[0] <= 0 <= p.interval[1]]
-kept = [p for p in many if p.verdict == "a difference"]
+many = [pair for pair in calm.pairs if pair.settings == (BEST, BEST)]
+alone = [pair for pair in many if not pair.interval[0] <= 0 <= pair.interval[1]]
+kept = [pair for pair in many if pair.verdict == "a difference"]
 print(f"{len(many)} comparisons: {len(alone)} differ by their own interval, {len(kept)} adjusted")
 assert len(alone) > len(kept)
 
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 which sentence",
+    "b",
+    "it names the task and the range, and it does not turn what was not seen into a finding.",
+    {
+        "a": "the paper's range was chosen for answers of thousands of tokens; ours have six to "
+        "nine. And a paper about 48 layers is not refuted by two.",
+        "c": f"no clear difference is not equality: {low:+.3f} and {high:+.3f} stay possible.",
+        "d": f"eight paired seeds are enough for {pairs['calm', 'GSPO'].mean:+.3f}. They say "
+        "something about this task, and nothing about others.",
+    },
+)
+
 # %% [markdown]
 r"""
-With a range that fits, there is no clear difference between GSPO and GRPO. An honest summary is
-one sentence with its conditions: *on this small task, at this rate, GSPO with the paper's range is
-behind, and with a measured range it is level with GRPO.* Nothing about thousands of tokens.
+You must read your own result as strictly as the authors'. Three habits from the cell above:
 
-The last line is about **multiple comparisons**. Among twenty true nothings one looks like a
-difference by its own 95 % interval. So the study widens its intervals, and a few differences are
-no longer differences.
+- **Conditions belong into the sentence.** Not "GSPO is worse", but where, with which range, at
+  which rates.
+- **"No clear difference" comes with its interval**, which says what was too small to be seen.
+- **Multiple comparisons.** Among twenty true nothings one looks like a difference by its own 95 %
+  interval. So a study with many comparisons widens its intervals (last line), and what was a
+  difference may be none any more.
+
+The same statements for all studies, with their numbers, stand in
+[What the tiny model shows](../docs/what-the-tiny-model-shows.md).
 
 ## 4 · A number, and what it is taken to show
 
@@ -280,55 +266,32 @@ no longer differences.
 > GRPO, other ranges do not change that order, and still it learns faster. They conclude that token
 > gradients are noisy.
 
-The *count* and the *conclusion* are two claims. The count first. Our study has GSPO three times.
+These are three claims: a **count**, a remark on **ranges**, and a **conclusion**. Lesson 08 asked
+where the count comes from. Hold the other two against the study.
 """
 
-# %% tags=["predict"]
-my_guess = None  # "a", "b" or "c"
-predict(
-    "12 wide range",
-    "GSPO with the range 0.8 to 1.2 instead of 0.9997 to 1.0004. GRPO keeps 0.8 to 1.27. Which "
-    "share does GSPO clip now?",
-    {
-        "a": "still about ten times as much as GRPO or more: it clips whole answers",
-        "b": "about as much as GRPO, since the ranges are now alike",
-        "c": "less than half as much as GRPO",
-    },
-    my_guess,
-)
-
 # %%
-grpo_clip = study.group("GRPO", SETTING).means["clip"]
-print(f"{'GRPO':21} {grpo_clip:8.2%}")
+grpo_clip = calm.group("GRPO", BEST).means["clip"]
+print(f"calm    {'GRPO':21} {grpo_clip:8.2%}")
 times = {}
 for arm in ("GSPO", "GSPO, measured range", "GSPO, 0.2"):
-    share = study.group(arm, SETTING).means["clip"]
+    share, reward = calm.group(arm, BEST).means["clip"], calm.group(arm, BEST).mean
     times[arm] = share / grpo_clip
-    reward = study.group(arm, SETTING).mean
-    print(f"{arm:21} {share:8.2%}   {times[arm]:6.2f} times GRPO's   reward {reward:.3f}")
+    print(f"calm    {arm:21} {share:8.2%}   {times[arm]:5.2f} times GRPO's   reward {reward:.3f}")
 assert 20 < times["GSPO"] < 30
 assert 5 < times["GSPO, measured range"] < 12
 assert times["GSPO, 0.2"] < 0.5
-
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
-reconcile(
-    "12 wide range",
-    "c",
-    f"{times['GSPO, 0.2']:.2f} times GRPO's share.",
-    {
-        "a": "the geometric mean lies closer to 1 than the single ratios; few answers reach 0.8 or "
-        "1.2.",
-        "b": "equal numbers are not equal ranges: s scatters less than r, by √L for independent "
-        "tokens.",
-    },
-)
+large = [stormy.group(arm, "lr 0.004").means["clip"] for arm in ("GSPO", "GRPO")]
+print(f"stormy, rate 0.004: {large[0]:.1%} and {large[1]:.1%}, {large[0] / large[1]:.2f} times")
+assert large[0] / large[1] < 10
 
 # %% [markdown]
 r"""
-**The count** holds here too, with one order of magnitude instead of two: 40 % is close to what is
-possible, since about one half is the ceiling (lesson 05). **"Other ranges do not change it"** does
-not hold here. Over the whole width from 3e-4 to 0.2 the factor goes from above 20 to below 1. The
-authors may have tried a narrower set of ranges; the paper does not list them.
+**The count** holds with one order of magnitude instead of two. GSPO's 40 % are close to what is
+possible, since about one half is the ceiling (lesson 05); it is GRPO's share that differs.
+
+**"Other ranges do not change it"** does not hold here. From 3e-4 to 0.2 the factor goes from above
+20 to below 1. The authors may have tried a narrower set of ranges; the paper does not list them.
 
 **The conclusion** does not follow from the count, whoever counts. A high clipped share and a good
 reward show that one can throw away much of a batch. They do not show *why* it was harmless. To tell
@@ -388,7 +351,8 @@ harmless or even good practice?
 """
 
 # %%
-print(small_print())
+for line in small_print().splitlines():
+    say(line)
 print()
 print_statements()
 
@@ -400,7 +364,7 @@ check_faults(my_faults)
 faults = [number for number, s in enumerate(statements(), 1) if s.fault]
 check_faults(range(1, len(statements()) + 1))
 assert faults == [1, 3, 5, 6, 8]
-starts = {round(row["held_out_reward_before"], 6) for row in study.runs}
+starts = {round(row["held_out_reward_before"], 6) for row in calm.runs}
 assert len(starts) == 1, "statement 2"
 
 # %% [markdown]
@@ -449,7 +413,7 @@ draws = dice.normal(size=(200_000, 9))  # nine runs of equally good methods
 ahead = (draws[:, :8].max(axis=1) > draws[:, 8]).mean()
 by_thought = 8 / 9
 gain = draws[:, :8].max(axis=1).mean()
-spread = np.std(list(study.group("GRPO", SETTING).values.values()), ddof=1)
+spread = np.std(list(calm.group("GRPO", BEST).values.values()), ddof=1)
 print(f"by thought: the best of nine equal runs is among the eight: 8/9 = {by_thought:.4f}")
 print(f"with dice:  {ahead:.2f}")
 print(f"the best of eight lies {gain:.2f} standard deviations above the mean")
@@ -484,54 +448,31 @@ expert activations"*. (The report itself was not opened for this course; the sen
 because it is so easy to believe.)
 """
 
-# %% tags=["predict"]
-my_guess = None  # "a", "b" or "c"
-predict(
-    "12 drift under GSPO",
-    "Expert drift per update in the study: which share of the expert choices does one update "
-    "change under GSPO, compared with GRPO?",
-    {
-        "a": "none or nearly none: that is why it is stable",
-        "b": "about as many; a little fewer or more, depending on the step size",
-        "c": "many more, because it tolerates them",
-    },
-    my_guess,
-)
-
 # %%
 arms = ("GSPO", "GSPO, measured range", "GRPO", "GSPO, 0.2", "CISPO")
-print(f"{'':21} KL of the last update   drift per update")
+print(f"calm{'':17} KL at the last update   drift per update")
 rows = {}
 for arm in arms:
-    means = study.group(arm, SETTING).means
+    means = calm.group(arm, BEST).means
     rows[arm] = means["step_size"], means["drift"]
     print(f"{arm:21} {means['step_size']:21.4f}   {means['drift']:16.2%}")
 steps, drifts = np.array(list(rows.values())).T
 together = np.corrcoef(steps, drifts)[0, 1]
 print(f"correlation of step and drift over these five arms: {together:.2f}")
+storm_drift = [stormy.group(arm, "lr 0.004").means["drift"] for arm in ("GSPO", "GRPO")]
+print(f"stormy, rate 0.004:   {storm_drift[0]:.2%} under GSPO, {storm_drift[1]:.2%} under GRPO")
 assert 0.5 < rows["GSPO"][1] / rows["GRPO"][1] < 1
 assert rows["GSPO, 0.2"][1] > rows["GRPO"][1]
 assert together > 0.9
-
-# %% tags=["reconcile"] jupyter={"source_hidden": true}
-reconcile(
-    "12 drift under GSPO",
-    "b",
-    f"{rows['GSPO'][1]:.2%} under GSPO, {rows['GRPO'][1]:.2%} under GRPO, "
-    f"{rows['GSPO, 0.2'][1]:.2%} under GSPO with a wide range.",
-    {
-        "a": f"{rows['GSPO'][1]:.2%} is not none, and it is {rows['GSPO'][1] / rows['GRPO'][1]:.0%}"
-        " of GRPO's.",
-        "c": "tolerating a change does not cause it. What moves the routes is the step.",
-    },
-)
+assert 0.9 < storm_drift[0] / storm_drift[1] < 1.1
 
 # %% [markdown]
 r"""
-Experts change under GSPO as well. They change a little less with the narrow range, because the
-policy moves less, and a little more with the wide one. What the *paper* says is something else: the
-experts change, and the likelihood of a whole answer hardly notices. Keeping the activations
-consistent is what **Routing Replay** does, the remedy that GSPO is meant to make needless.
+Experts change under GSPO as well. In the calm they change a little less with the narrow range,
+because the policy moves less, and a little more with the wide one; in the storm as much as under
+GRPO. What the *paper* says is something else: the experts change, and the likelihood of a whole
+answer hardly notices. Keeping the activations consistent is what **Routing Replay** does, the
+remedy that GSPO is meant to make needless.
 
 **Your turn.** Rewrite the press sentence so that it is right, in at most 25 words. A good one says
 who claims it, does not say that activations stay the same, and names what stays stable instead.
@@ -563,34 +504,62 @@ The most instructive row is about replay. Read it before you go on.
 # %% tags=["nbval-ignore-output"]
 display(claim("replay_needless"))
 
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "12 five months later",
+    "Five months after GSPO a paper of the same team, with the same first author, publishes a "
+    "recipe that clips tokens and uses Routing Replay. Which sentence may one write?",
+    {
+        "a": "Qwen has given GSPO up",
+        "b": "so GSPO needs replay after all",
+        "c": "the team's published recipe is another one now; GSPO was not tested there",
+        "d": "the recipe is GSPO in other words",
+    },
+    my_guess,
+)
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 five months later",
+    "c",
+    "arXiv 2512.01374, section 4.1: a footnote names clipping by the answer's likelihood as an "
+    "alternative and leaves it for later.",
+    {
+        "a": "a paper says what was tried in it, not what a company uses.",
+        "b": "replay was essential there with token ratios. Nothing was run with answer ratios.",
+        "d": "it weights and clips each token by its own ratio, and does not divide by the length.",
+    },
+)
+
 # %% [markdown]
 r"""
-Three things can be learned from it.
+Three more things can be learned from this row.
 
-**A later paper of the same team.** *Stabilizing Reinforcement Learning with LLMs* (arXiv
-2512.01374, December 2025) has the same first author. Its recipe clips tokens and uses replay. It
-does not say that GSPO is wrong. It does not test GSPO; a footnote names clipping by the answer's
-likelihood as an alternative and leaves it for later. So the sentence "Qwen has given GSPO up" would
-be as wrong as "Qwen has proved that replay is needless". What one may say: *five months later the
-team's published recipe was another one.*
+**Conditions again.** In that paper replay is essential *with several updates per rollout*; with one
+it brought nothing. Which kind of replay is better depends on how many. Without its conditions the
+sentence is wrong half of the time.
 
 **Remedies overlap.** In the R3 paper's table GSPO and replay both help GRPO. Question 3 below asks
 how much each explains, and the shares add up to more than 1. Two remedies for one illness do.
 
-**Our own study cannot decide it.** At the calm rate replay makes no clear difference (below), since
-routes hardly move there. Absence of a difference where there is no illness says nothing about the
-medicine.
+**Our own studies cannot decide it.** Replay makes no clear difference in either (below). In `calm`
+the routes hardly move; in `stormy` at the large rate they do, but there nothing learns, with or
+without replay. Absence of a difference where there is no illness, or no life, says nothing about
+the medicine.
 """
 
 # %%
-for arm in ("GRPO + R2", "GRPO + R3"):
-    replayed = study.pair(arm, "GRPO", SETTING)
+for where, setting in ((calm, BEST), (stormy, BEST), (stormy, "lr 0.004")):
+    replayed = where.pair("GRPO + R2", "GRPO", setting)
     low, high = replayed.adjusted
-    print(f"{arm} minus GRPO: {replayed.mean:+.3f} ({low:+.3f} to {high:+.3f}), {replayed.verdict}")
+    drift = where.group("GRPO", setting).means["drift"]
+    print(f"{where.name}, {setting}: drift per update {drift:.2%}, GRPO + R2 minus GRPO ", end="")
+    print(f"{replayed.mean:+.3f} ({low:+.3f} to {high:+.3f}), {replayed.verdict}")
     assert replayed.verdict == "no clear difference"
-same = study.group("GRPO + R2", SETTING).values == study.group("GRPO + R3", SETTING).values
-print(f"R2 and R3 are the same here, seed by seed: {same}, since one engine samples and trains")
-assert same
+    same = where.group("GRPO + R2", setting).values == where.group("GRPO + R3", setting).values
+    assert same
+print("R2 and R3 are the same here, seed by seed, since one engine samples and trains.")
 
 # %% [markdown]
 r"""
@@ -699,7 +668,7 @@ r"""
 4. A better curve does not prove its explanation; a difference needs an interval, many differences a
    wider one.
 5. Read your own result as strictly as theirs.
-6. About GSPO: it works in its authors' hands, others have seen it win and seen it diverge, and its
+6. About GSPO: it works in its authors' hands; others have seen it win and seen it diverge; its
    range must fit *your* answers.
 
 Your predictions:
