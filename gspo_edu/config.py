@@ -28,6 +28,10 @@ NOT_NEGATIVE = {
     *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
     *("cold_start_steps", "eval_every", "drift_probe"),
 }
+# What --critic brings, and the objectives whose own papers let advantages differ within an answer:
+# all others are defined with one advantage per answer, the group's.
+OF_CRITIC = ("critic_lr", "gamma", "lam")
+WITH_CRITIC = ("ppo", "ppo_dual_clip", "gspo_token")
 # Every objective's own settings, as far as they are fields here; None stands for its default. Read
 # off the functions' signatures, this would load torch for every question about a config.
 SETTINGS_OF: dict[str, tuple[str, ...]] = {
@@ -88,10 +92,20 @@ class TrainConfig:
     beta: float = option(0.0, "weight of the KL term to the initial policy")
 
     normalize_advantages: bool | None = option(
-        None, "divide advantages by the group's std; none: yes, but not for dr_grpo"
+        None,
+        "divide advantages by the group's std (with a critic: centre and divide over all tokens); "
+        "none: yes, but not for dr_grpo",
     )
     ddof: int = option(0, "0: std with n, 1: with n - 1")
-    advantage_eps: float = option(0.0, "added to the group's std")
+    advantage_eps: float = option(0.0, "added to the std that advantages are divided by")
+    critic: bool = option(
+        False, "take the baseline of ppo, ppo_dual_clip or gspo_token from a critic, not the group"
+    )
+    critic_lr: float | None = option(None, "learning rate of the critic's AdamW; none: lr")
+    gamma: float = option(1.0, "discount per token of the reward that the critic expects")
+    lam: float = option(
+        0.95, "what advantages trust: 0 the critic's next guess, 1 the reward itself"
+    )
     mask_unfinished: bool = option(False, "leave answers cut at the length limit out of the loss")
     recompute_old: bool = option(False, "recompute old log-probs instead of taking the sampler's")
     replay: Replay = option("none", "Routing Replay: none, r2 (trainer's) or r3 (rollout's routes)")
@@ -131,12 +145,12 @@ class TrainConfig:
                 raise ValueError(f"{name} is {value}; expected 0 or more.")
         if self.lr > 1:
             raise ValueError(f"lr is {self.lr}; expected at most 1.")
-        if self.group_size < 2:
+        if self.group_size < (1 if self.critic else 2):
             raise ValueError(
-                f"group_size is {self.group_size}; expected 2 or more, since the group is the "
-                "baseline."
+                f"group_size is {self.group_size}; expected "
+                + ("1 or more." if self.critic else "2 or more, since the group is the baseline.")
             )
-        if self.ddof >= self.group_size:
+        if self.ddof >= (2 if self.critic else self.group_size):
             raise ValueError(f"ddof is {self.ddof}; expected less than group_size.")
         if self.prompt_pool is not None and self.prompt_pool < self.prompts:
             raise ValueError(
@@ -150,7 +164,26 @@ class TrainConfig:
             )
         if not 0 <= self.cold_start_noise <= 1:
             raise ValueError(f"cold_start_noise is {self.cold_start_noise}; expected 0 to 1.")
+        self.check_critic()
         self.check_objective()
+
+    def check_critic(self) -> None:
+        """Refuse a critic for objectives that have no use for one, and its settings without it."""
+        for name in OF_CRITIC:
+            value, default = getattr(self, name), TrainConfig.__dataclass_fields__[name].default
+            if not self.critic and value != default:
+                raise ValueError(f"{name} is {value}; expected {default}, since critic is off.")
+        if self.critic and self.objective in SETTINGS_OF and self.objective not in WITH_CRITIC:
+            raise ValueError(
+                f"critic is True, but {self.objective} has one advantage per answer, from its "
+                "group, and a critic gives one per token; expected the objective "
+                f"{', '.join(WITH_CRITIC[:-1])} or {WITH_CRITIC[-1]}."
+            )
+        if self.critic_lr is not None and not 0 <= self.critic_lr <= 1:
+            raise ValueError(f"critic_lr is {self.critic_lr}; expected 0 to 1.")
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1.")
 
     def check_objective(self) -> None:
         """Refuse an unknown objective, settings that it does not have, and unusable values."""

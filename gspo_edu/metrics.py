@@ -84,6 +84,19 @@ def effective_sample_fraction(log_ratio: Tensor) -> Tensor:
     return effective_sample_size(relative) / len(relative)
 
 
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """1 - Var(returns - values) / Var(returns) over response tokens, 0-dim, at most 1.
+
+    1 for perfect guesses, 0 for one constant guess, below 0 for guesses that are worse than that;
+    0 as well where the returns do not vary. All (B, T).
+    """
+    inside = mask.bool()
+    kept, target = values[inside].double(), returns[inside].double()
+    if len(target) == 0 or (target == target[0]).all():
+        return values.new_zeros((), dtype=torch.float64)
+    return 1 - (target - kept).var(correction=0) / target.var(correction=0)
+
+
 def signalless_group_fraction(rewards: Tensor, group_ids: Tensor) -> Tensor:
     """Share of groups whose rewards are all equal, 0-dim: they contribute no gradient."""
     _, group = torch.unique(group_ids, return_inverse=True)

@@ -157,8 +157,8 @@ def answer_pass(
     """Read prompts and answers, each prompt once.
 
     Returns:
-        The result of the pass, whose logits are those of the answers' tokens, in order; (B, T) bool,
-        true on these tokens; and how many tokens of prompts its routes have before them.
+        The result of the pass, whose logits are those of the answers' tokens in order; (B, T)
+        bool, true on these tokens; and how many tokens of prompts its routes have before them.
     """
     prompts = rollout.prompts
     # The last prompt token predicts the first answer token, so inputs and targets line up.

@@ -1,7 +1,7 @@
 """The loop: sample a rollout, turn rewards into advantages, take a few clipped gradient steps.
 
-Left out on purpose: learning-rate schedules, mixed precision, a critic, dynamic sampling. What is
-here is what the GRPO and GSPO papers need, in the order in which an answer meets it.
+Left out on purpose: learning-rate schedules, mixed precision, dynamic sampling. What is here is
+what the PPO, GRPO and GSPO papers need, in the order in which an answer meets it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gspo_edu.adamw import AdamW
 from gspo_edu.advantages import check_rewards, group_advantages
 from gspo_edu.batch import Rollout, mini_batch_rows
 from gspo_edu.config import TrainConfig
+from gspo_edu.critic import Critic
 from gspo_edu.moe.experts import load_balancing_loss
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import RouteTrace, drift
@@ -28,6 +29,7 @@ from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks.base import Task, distinct_held_out_prompts, prompts_of_split
+from gspo_edu.trained_state import load_trained_tensors, trained_tensors
 
 Record = dict[str, Any]
 EVAL_SEED = 20_250_724
@@ -42,6 +44,7 @@ class Trainer:
     Attributes:
         rollout: rollouts finished so far.
         update: gradient updates made so far.
+        critic: PPO's second model; None where the group is the baseline.
         initial_held_out: held-out metrics of the policy that training started from.
     """
 
@@ -55,6 +58,7 @@ class Trainer:
         self.optimizer = AdamW(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
+        self.critic = Critic(config, self.model) if config.critic else None
         # Prompts and shuffles are drawn on the CPU, so that they are the same on every device.
         self.order = torch.Generator().manual_seed(config.seed)
         self.dice = torch.Generator(self.device).manual_seed(config.seed + DICE_OFFSET)
@@ -81,24 +85,21 @@ class Trainer:
         rewards = rollout.rewards
         if config.shuffle_rewards:
             rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
-        advantages = group_advantages(
-            rewards,
-            rollout.group,
-            normalize=config.normalizes_advantages(),
-            ddof=config.ddof,
-            eps=config.advantage_eps,
-        )
+        advantages, targets, about_baseline = self.judged(rollout, rewards)
         rollout = self.as_old_policy(rollout)
-        signalless = metrics.signalless_group_fraction(rewards, rollout.group)
         about_rollout = {
             **self.rollout_metrics(rollout),
-            "signalless_group_fraction": plain(signalless),
+            **about_baseline,
             "route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes,
         }
         records = []
         for _ in range(config.epochs):
             for rows in mini_batch_rows(rollout.group, config.mini_batches, self.order):
-                about_update = self.one_update(rollout.rows(rows), advantages[rows])
+                batch = rollout.rows(rows)
+                about_update = self.one_update(batch, advantages[rows])
+                if self.critic is not None and targets is not None:
+                    found = self.critic.one_update(batch, targets[rows], self.loss_mask(batch))
+                    about_update |= {name: plain(value) for name, value in found.items()}
                 self.update += 1
                 index = {"rollout": self.rollout + 1, "update": self.update}
                 records.append({**index, **about_rollout, **about_update})
@@ -108,6 +109,30 @@ class Trainer:
         if last or (every and self.rollout % every == 0):
             records[-1].update(self.held_out_metrics())
         return records
+
+    def judged(self, rollout: Rollout, rewards: Tensor) -> tuple[Tensor, Tensor | None, Record]:
+        """Advantages, (B,) from the group or (B, T) from the critic; the critic's targets; metrics.
+
+        Without a critic there are no targets.
+        """
+        config = self.config
+        if self.critic is not None:
+            mask = self.loss_mask(rollout)
+            advantages, targets, about = self.critic.judged(rollout, rewards, mask)
+            return advantages, targets, {name: plain(value) for name, value in about.items()}
+        advantages = group_advantages(
+            rewards,
+            rollout.group,
+            normalize=config.normalizes_advantages(),
+            ddof=config.ddof,
+            eps=config.advantage_eps,
+        )
+        signalless = metrics.signalless_group_fraction(rewards, rollout.group)
+        return advantages, None, {"signalless_group_fraction": plain(signalless)}
+
+    def loss_mask(self, batch: Rollout) -> Tensor:
+        """(B, T) bool, true on the response tokens that count in the losses."""
+        return batch.mask & batch.finished[:, None] if self.config.mask_unfinished else batch.mask
 
     def training_prompts(self) -> Tensor:
         """Prompts of the next rollout: new ones, or others of the pool each time."""
@@ -135,7 +160,7 @@ class Trainer:
     def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
         """One clipped gradient step on a mini-batch, with what it did to the policy."""
         config = self.config
-        mask = batch.mask & batch.finished[:, None] if config.mask_unfinished else batch.mask
+        mask = self.loss_mask(batch)
         replay = None
         if config.replay != "none" and batch.routes is not None:
             replay = batch.routes.check(self.model.config, batch.mask, batch.prompts)
@@ -205,9 +230,9 @@ class Trainer:
 
     def state(self) -> tuple[dict[str, Tensor], Record]:
         """Everything that decides how training goes on: tensors, and numbers for JSON."""
-        tensors = {f"model.{name}": w.detach() for name, w in self.model.named_parameters()}
-        for index, slots in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in slots.items()}
+        tensors = trained_tensors(self.model, self.optimizer)
+        if self.critic is not None:
+            tensors |= trained_tensors(self.critic.model, self.critic.optimizer, "critic.")
         tensors["random.order"] = self.order.get_state()
         tensors["random.dice"] = self.dice.get_state()
         return tensors, {"rollout": self.rollout, "update": self.update}
@@ -218,15 +243,9 @@ class Trainer:
         Raises:
             KeyError, RuntimeError: if the state is of another model.
         """
-        names = [name for name, _ in self.model.named_parameters()]
-        self.model.load_state_dict({name: tensors[f"model.{name}"] for name in names})
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith("optimizer."):
-                _, index, slot = name.split(".")
-                slots.setdefault(int(index), {})[slot] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        load_trained_tensors(self.model, self.optimizer, tensors)
+        if self.critic is not None:
+            load_trained_tensors(self.critic.model, self.critic.optimizer, tensors, "critic.")
         self.order.set_state(tensors["random.order"])
         self.dice.set_state(tensors["random.dice"])
         self.rollout, self.update = meta["rollout"], meta["update"]

@@ -15,7 +15,7 @@ import torch
 
 from gspo_edu import __version__, cli
 from gspo_edu.checkpoint import load_card, save_policy, shipped_policies
-from gspo_edu.config import TrainConfig, preset_names
+from gspo_edu.config import OF_CRITIC, TrainConfig, preset_names
 from gspo_edu.run_lock import only_one
 from gspo_edu.runs import read_config
 
@@ -57,6 +57,10 @@ VALUES = {
     "recompute_old": True,
     "replay": "r3",
     "balance": 0.01,
+    "critic": True,
+    "critic_lr": 2e-3,
+    "gamma": 0.9,
+    "lam": 0.5,
     "shuffle_rewards": True,
     "layers": 3,
     "width": 24,
@@ -81,6 +85,7 @@ OWNER = {
     "log_clip_high": "gmpo",
     "tau_pos": "sapo",
     "tau_neg": "sapo",
+    **dict.fromkeys(("critic", *OF_CRITIC), "ppo"),
 }
 
 
@@ -132,6 +137,8 @@ def test_every_field_is_a_flag_and_comes_back_through_a_file(says, tmp_path, nam
     settings = {name: VALUES[name]}
     if name in OWNER:
         settings["objective"] = OWNER[name]
+    if name in OF_CRITIC:
+        settings["critic"] = True
     words = [word for key, value in settings.items() for word in flag(key, value)]
     status, printed, _ = says("config", *words)
     assert status == 0
