@@ -46,7 +46,7 @@ def route_map(tokens: Sequence[str], before: Slots, after: Slots) -> Figure:
         were not there before it is filled, and the ones that went are written below, crossed out.
     """
     layers = len(after[0])
-    figure, (ax,) = new_figure(width=0.62 * len(tokens) + 1, height=0.85 * layers + 0.6)
+    figure, (ax,) = new_figure(width=0.62 * len(tokens) + 1, height=0.6 * layers + 0.5)
     for x, (old_token, new_token) in enumerate(zip(before, after, strict=True)):
         for row, (old, new) in enumerate(zip(old_token, new_token, strict=True)):
             gone = [expert for expert in old if expert not in new]

@@ -284,7 +284,9 @@ reported by somebody. Lesson 05 ends with an experiment on that command.
 | [04 Token ratios](04_token_ratios.ipynb) | compute how biased and how noisy a gradient is |
 | [05 GSPO](05_gspo.ipynb) | compute one ratio per answer, and explain its tiny clip range |
 | [06 Who gets the gradient](06_who_gets_the_gradient.ipynb) | compare objectives token by token |
+| [07 Experts and drift](07_experts_and_drift.ipynb) | say why experts change, and how ratios jump |
 | [08 The experiment](08_the_experiment.ipynb) | read a study of many seeds |
+| [09 Routing Replay](09_routing_replay.ipynb) | replay old routes, and say what that costs |
 
 Take them in this order; the numbers leave room, since more lessons are being written. Each asks
 for predictions, has cells for you to fill, and ends with three questions. `check_answer` tells you

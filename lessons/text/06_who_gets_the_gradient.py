@@ -883,8 +883,8 @@ r"""
 ## What comes next
 
 All weights in this lesson follow from the ratios. In a mixture of experts ratios also jump for a
-reason that has nothing to do with learning: another expert was chosen. The lessons on that are
-being written; until then, `python course.py train --config stormy` lets you watch the drift.
+reason that has nothing to do with learning: another expert was chosen. That is the subject of
+[lesson 07](07_experts_and_drift.ipynb).
 
 **Sources.** The two gradients, GSPO-token and its equations 13 and 14: section 4 of the GSPO paper.
 """

@@ -356,7 +356,7 @@ show(
     drift_figure({f"seed {seed}": both for seed, both in runs.items()}, rollout=4),
     "Two panels over 24 updates, three seeds. Drift per update starts near 14 per cent, falls "
     "within the first two rollouts to about 3 to 6 per cent. Drift per rollout climbs within each "
-    "rollout like a saw-tooth, to about 25 per cent in the first and 8 to 14 per cent later.",
+    "rollout like a saw-tooth, to between 25 and 30 per cent in the first and 9 to 18 later.",
 )
 for updates, so_far in runs.values():
     assert 0.05 < updates[0] < 0.3
@@ -365,10 +365,11 @@ for updates, so_far in runs.values():
 
 # %% [markdown]
 r"""
-**How to read it.** Left: what one update changes. The first updates change most, because Adam's
-first steps move every weight by about the learning rate, however small its gradient. Right: what
+**How to read it.** Left: what one update changes. The first updates change most, among
+other things because Adam's first steps move every weight by about the learning rate, however small
+its gradient. Right: what
 has piled up since the rollout was sampled. It is a saw-tooth, because each new rollout has a new
-$\pi_\text{old}$. Reading the right panel's peak as "drift of an update" would overstate it two- or
+$\pi_\text{old}$. Reading the right panel's peaks as "drift of an update" would overstate it about
 threefold.
 
 > **What the authors report** (Zheng et al., arXiv 2507.18071, section 5.3): in their 48-layer
@@ -512,7 +513,8 @@ reconcile(
         "a": "margin tells nearly all: see the table.",
         "b": f"with large |A| {by_size[0]:.1%} changed, with small |A| {by_size[1]:.1%}. An update "
         "moves shared weights: it reaches all tokens, also those without any gradient.",
-        "d": f"layer 0: {by_layer[0]:.1%}, layer 1: {by_layer[1]:.1%}. Both change.",
+        "d": f"layer 0: {by_layer[0]:.1%}, layer 1: {by_layer[1]:.1%}. The last changes more, "
+        "since its input has moved as well, but within each layer it is the near ties that change.",
     },
 )
 
@@ -639,17 +641,19 @@ show(
     split_figure(panels, LOW, HIGH),
     "Two scatter plots of route part against weights part, a dot per token, after one update. "
     "Tokens that kept their experts lie along the horizontal axis; those with another expert "
-    "are spread as widely up and down, many beyond the slanted lines of GRPO's range.",
+    "are spread more widely up and down, many beyond the slanted lines of GRPO's range.",
 )
-assert rms(split.route, inside & split.changed) > 3 * rms(split.route, inside & ~split.changed)
+other = inside & split.changed
+assert rms(split.route, other) > 3 * rms(split.route, inside & ~split.changed)
+assert rms(split.route, other) > rms(split.weights, other)
 
 # %% [markdown]
 r"""
 **How to read it.** Left and right is what the weights did, up and down what the routes did; beyond
 the slanted lines the ratio is out of range. The same kind of tokens, the same update, but on the
-right-hand side a second cause has come in, as large as the first. The last column of the table is
-the counter-test: the same tokens on their old routes leave no more often than others do. So it is
-the change of route that throws them out, not a peculiarity of these tokens.
+right-hand side a second cause has come in, and it is the larger one. The last column of the table
+is the counter-test: the same tokens on their old routes leave hardly more often than others do. So
+it is the change of route that throws them out, not a peculiarity of these tokens.
 
 **Is that learning?** A ratio *should* move: up for good answers, down for bad ones. Multiply each
 answer's mean log-ratio with its advantage and average. That is positive if the change goes in the
@@ -683,11 +687,12 @@ for seed, (rollout, advantages, _, _, splits) in studies.items():
     print(f"seed {seed} {sizes[0]:25.3f} {sizes[1]:9.3f}       {cells}")
     (route, _), (weights, error) = pulls[seed]
     assert weights > 3 * error
-    assert abs(route) < weights / 4
+    assert abs(route) < weights / 2
     assert sizes[0] > sizes[1] / 5
 
 # %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 sums = [sum(pull[part][0] for pull in pulls.values()) for part in (0, 1)]
+assert abs(sums[0]) < sums[1] / 4
 reconcile(
     "07 is it learning",
     "c",
@@ -707,7 +712,7 @@ reward. The ratio cannot tell the two apart. GRPO clips, or weights, by the sum.
 
 A saying has it that under drift one trains *a different model on different data at every step*.
 With the numbers of this lesson one can judge it: it points at something real, and it exaggerates.
-Nineteen of twenty slots stayed in an update.
+After the first rollout an update left nineteen of twenty slots as they were.
 
 ## 6 · Smaller steps are no cure
 
@@ -811,7 +816,7 @@ route part carries spread but hardly any learning; it shrinks like the root of t
 *Not shown:* that this harms training. Noise in the ratio is a reason to expect harm; whether the
 reward suffers, and how much of it GSPO or Routing Replay avoids, needs runs with many seeds. The
 GSPO paper reports that GRPO did not converge on its mixture of experts without Routing Replay. That
-is a result of its authors, on their models.
+is a result of its authors, on their models. Lessons 08 and 09 look at the tiny one.
 
 ## Three questions to compute
 
@@ -910,10 +915,9 @@ display(table(lesson=7))
 r"""
 ## What comes next
 
-[Lesson 09](09_routing_replay.ipynb) turns the instrument of this lesson into a method: replay the
-old routes in every update. What does it cost, what does it take away, and what does GSPO do
-instead? The experiment that compares them all over many seeds gets a lesson of its own between
-the two.
+[Lesson 08](08_the_experiment.ipynb) asks what all this does to the reward: GRPO against GSPO, over
+many seeds. [Lesson 09](09_routing_replay.ipynb) turns the instrument of this lesson into a method:
+replay the old routes in every update. What does it cost, and what does it hide?
 
 **Sources.** The mixture: Shazeer et al.; the 10 %: section 5.3 of the GSPO paper; a method that
 weighs tokens by how far their routes moved: RSPO.

@@ -1,0 +1,69 @@
+"""Lesson 07: its questions accept what they should, and its texts say what its numbers say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import pytest
+
+from gspo_edu.questions import check_answer
+
+TEXT = Path(__file__).resolve().parents[1] / "lessons/text/07_experts_and_drift.py"
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """What the imports and the folded cells with the right answers define."""
+    found: dict[str, Any] = {}
+    for cell in jupytext.read(TEXT, fmt="py:percent").cells:
+        starts = ("import ", "warm_up_1 = (", "question_1 = (")
+        if cell.cell_type == "code" and cell.source.startswith(starts):
+            exec(cell.source, found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "words"),
+    [
+        ("warm_up_1", 0.11, "Right"),
+        ("warm_up_1", 0.44, "four answers of the group as well"),
+        ("warm_up_1", 0.55, "five tokens of the answer as well"),
+        ("warm_up_1", 0.1, "a factor 1.1"),
+        ("warm_up_1", 0, "nothing is clipped"),
+        ("warm_up_2", 3, "Right"),
+        ("warm_up_2", 4, "count as fewer"),
+        ("warm_up_2", 2, "largest weight"),
+        ("warm_up_2", 1 / 3, "other way round"),
+        ("warm_up_2", 0.5, "Square the sum first"),
+        ("question_1", 1 / (1 + math.exp(0.3)), "Right"),
+        (
+            "question_1",
+            math.exp(0.5) / (math.exp(0.8) + math.exp(0.5) + math.exp(0.4) + math.exp(-1)),
+            "Only the chosen two",
+        ),
+        ("question_1", 1 / (1 + math.exp(-0.3)), "first expert"),
+        ("question_1", 0.5, "equal gates need equal logits"),
+        ("question_2", 1 / 6, "Right"),
+        ("question_2", 0.5, "Order within a layer"),
+        ("question_2", 1 / 3, "only one of its two experts"),
+        ("question_2", 5 / 6, "not those that stayed"),
+        ("question_2", 1, "counts its slots"),
+        ("question_3", math.exp(0.3), "Right"),
+        ("question_3", math.exp(0.4), "whole ratio"),
+        ("question_3", math.exp(0.1), "weights part"),
+        ("question_3", 0.3, "By which factor"),
+        ("question_3", math.exp(-0.3), "The sign"),
+    ],
+)
+def test_the_questions(
+    names: dict[str, Any],
+    question: str,
+    answer: float,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_answer(answer, *names[question])
+    assert words in " ".join(capsys.readouterr().out.split())
