@@ -22,7 +22,16 @@ h2 { font-size: 1.05rem; margin: 1.2rem 0 .2rem; }
 .hint { color: #57606A; font-size: .85rem; }
 .line { border-bottom: 1px solid #57606A; height: 1.5rem; }
 .answer { margin: .1rem 0 .4rem 1rem; }
-@media print { body { margin: 0; max-width: none; } section { break-inside: avoid; } }
+@page { size: A4; margin: 12mm 15mm; }
+@media print {
+  body { margin: 0; padding: 0; max-width: none; font-size: 9.5pt; }
+  h1 { font-size: 13pt; margin: 0; }
+  h2 { font-size: 10.5pt; margin: .5rem 0 0; }
+  .ask { margin: .25rem 0 0; }
+  .line { height: 1.35rem; }
+  .answer { margin: 0 0 .1rem .8rem; }
+  section { break-inside: avoid; }
+}
 """
 
 
@@ -80,7 +89,7 @@ QUESTIONS = (
         "compute",
         "A fair comparison",
         "Same number of answers, updates, hours? Equal step size?",
-        "horizontal axis; clipping more means smaller steps",
+        "horizontal axis; more clipping can mean smaller steps",
     ),
     Question(
         "ablation",
@@ -190,7 +199,7 @@ class Page:
                     f'<span class="hint">({escape(question.hint)})</span></p>'
                 )
                 answer = self.answers.get(question.key)
-                empty = '<div class="line" style="border-bottom:1px solid;height:1.5em"></div>'
+                empty = '<div class="line" style="border-bottom:1px solid">&nbsp;</div>'
                 found.append(f'<p class="answer">{escape(answer)}</p>' if answer else empty * LINES)
             found.append("</section>")
         return "".join(found)
