@@ -97,8 +97,9 @@ class Critic:
             ``value_loss`` before the step, ``critic_grad_norm`` before it was bounded by
             ``max_grad_norm``, and ``critic_update_skipped``: 1 if that norm was not finite.
         """
-        error = (self.values(batch) - targets) ** 2
-        loss = token_weighted_mean(error, mask)
+        # Selecting before squaring keeps NaN in padding out of the gradient.
+        error = (self.values(batch) - targets).where(mask, 0.0)
+        loss = token_weighted_mean(error**2, mask)
         self.optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
