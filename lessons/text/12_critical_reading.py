@@ -12,8 +12,8 @@ what to believe. GSPO is the example. The next method will come next month.
 - find what is wrong with a figure in which every number is true;
 - fill in one page about a new paper before you change your training run.
 
-**You need** lessons 04 to 06 (token ratios, clip range, gradient weights) and 08 (the studies).
-**Time:** 35 minutes. Nothing is trained here; the numbers come from stored studies and are computed
+**You need** lessons 04 to 06 (token ratios, clip range, gradient weights), 08 (the studies) and 09
+(Routing Replay). **Time:** 35 minutes. Nothing is trained here; the numbers come from stored studies and are computed
 in seconds.
 """
 
@@ -445,7 +445,8 @@ meant: it is enough to run again when a run "looks odd".
 
 One press report says that GSPO stabilises training of mixtures of experts *"through consistent
 expert activations"*. (The report itself was not opened for this course; the sentence stands here
-because it is so easy to believe.)
+because it is so easy to believe.) Lesson 09 measured the drift of experts in six rollouts. Here it
+is in the studies, beside how far the policy has moved.
 """
 
 # %%
@@ -498,7 +499,7 @@ assert len(mine.split()) <= 25
 r"""
 ## 7 · When the evidence stands on both sides
 
-The most instructive row is about replay. Read it before you go on.
+The most instructive row is about replay (lesson 09, section 9). Read it before you go on.
 """
 
 # %% tags=["nbval-ignore-output"]
