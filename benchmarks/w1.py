@@ -48,9 +48,10 @@ KEYS = ("seconds_per_cycle", "generation_seconds", "old_logp_seconds", "update_s
 class Worker:
     """A process that runs one cycle whenever it is told to."""
 
-    def __init__(self, script: str, core: int) -> None:
+    def __init__(self, script: str, core: int, *words: str) -> None:
+        """Start ``script`` with ``--worker`` and ``words`` on one core."""
         variables = {**os.environ, **MALLOC, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, str(HERE / script), "--worker"]
+        command = [sys.executable, str(HERE / script), "--worker", *words]
         if hasattr(os, "sched_setaffinity"):
             command = ["taskset", "-c", str(core), *command]
         self.process = subprocess.Popen(

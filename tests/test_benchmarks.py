@@ -114,3 +114,16 @@ def test_runs_beside_each_other_are_measured():
 def test_the_start_is_measured():
     medians = report_of("imports", "--times", "1")["median_seconds"]
     assert 0 < medians["import gspo_edu"] < medians["import gspo_edu.trainer"]
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_critic_is_measured():
+    report = report_of("critic", "--cycles", "1")
+    grpo, ppo = report["medians"]["GRPO"], report["medians"]["PPO with critic"]
+    assert grpo["tokens"] == ppo["tokens"], "both sides do the same work"
+    assert grpo["critic_seconds"] == 0 < ppo["critic_seconds"]
+    for name in ("weights_mb", "gradients_mb", "optimizer_mb"):
+        assert 1.9 < report["ratios"][name] < 2, "a head of one output is smaller than the policy's"
+    assert grpo["optimizer_mb"] == pytest.approx(2 * grpo["weights_mb"], rel=1e-3)
+    assert report["ratios"]["seconds_per_rollout"] > 1
+    assert report["ratios"]["above_start_mb"] > 1
