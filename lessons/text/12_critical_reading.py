@@ -13,8 +13,8 @@ what to believe. GSPO is the example. The next method will come next month.
 - fill in one page about a new paper before you change your training run.
 
 **You need** lessons 04 to 06 (token ratios, clip range, gradient weights), 08 (the studies) and 09
-(Routing Replay). **Time:** 35 minutes. Nothing is trained here; the numbers come from stored studies and are computed
-in seconds.
+(Routing Replay). **Time:** 40 minutes. Nothing is trained here; the numbers come from stored
+studies and are computed in seconds.
 """
 
 # %% jupyter={"source_hidden": true}
@@ -294,9 +294,78 @@ possible, since about one half is the ceiling (lesson 05); it is GRPO's share th
 20 to below 1. The authors may have tried a narrower set of ranges; the paper does not list them.
 
 **The conclusion** does not follow from the count, whoever counts. A high clipped share and a good
-reward show that one can throw away much of a batch. They do not show *why* it was harmless. To tell
-"the token signal is noise" from "this range makes smaller steps", one would have to compare at
-equal step size. That is the general pattern: **a better curve does not prove its explanation.**
+reward show that one can throw away much of a batch. They do not show *why* it was harmless: because
+the token signal is noise, or because more clipping made smaller steps? That is the general pattern:
+**a better curve does not prove its explanation.**
+
+To tell the two apart, one compares at equal step size. This course has done so, in the storm at the
+large rate: GSPO with a learning rate that moves the policy as far per rollout as GRPO moves it.
+"""
+
+# %%
+matched = stored_study("step_size")
+control = matched.pair("GSPO measured, same step", "GRPO")
+low, high = control.adjusted
+print(
+    f"GSPO, measured range, same step, minus GRPO: {control.mean:+.3f} ({low:+.3f} to {high:+.3f})"
+)
+print(f"above 0 on {control.above} of {len(control.differences)} seeds: {control.verdict}")
+for arm in ("GRPO", "GSPO measured, same step"):
+    means = matched.group(arm).means
+    print(f"{arm:25} KL {means['step_size']:.3f}, right answers {means['right']:.1%}")
+assert control.verdict == "a difference"
+assert control.mean > 0
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "12 the control",
+    "At last a result in favour of GSPO, with a control that the paper does not have. Before you "
+    "write it down: which other explanation is the most pressing?",
+    {
+        "a": "chance: eight seeds are few",
+        "b": "the step was matched by giving GSPO a lower learning rate",
+        "c": "GSPO's larger clipped share",
+        "d": "none: at equal steps only the ratio is left as a cause",
+    },
+    my_guess,
+)
+
+# %%
+rates = {arm: matched.group(arm).means["lr"] for arm in (control.first, "GRPO")}
+print(f"learning rates: GSPO {rates[control.first]:.4f}, GRPO {rates['GRPO']:.4f}")
+print("GRPO in the storm, mean of the three tuning seeds, by learning rate")
+tried = {}
+for row in stormy.tuning:
+    if row["arm"] == "GRPO" and row["lr"] >= 1e-3:
+        tried.setdefault(row["lr"], []).append(row["reward"])
+by_rate = {rate: float(np.mean(rewards)) for rate, rewards in sorted(tried.items())}
+for rate, reward in by_rate.items():
+    print(f"   {rate:g}: {reward:.3f}")
+halved = by_rate[0.002] - by_rate[0.004]
+print(f"halving the large rate gives GRPO {halved:+.3f}")
+assert 0.002 < rates[control.first] < 0.8 * rates["GRPO"]
+assert halved > control.mean
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 the control",
+    "b",
+    f"halving the rate gives GRPO {halved:+.3f}. GSPO's was lowered by "
+    f"{1 - rates[control.first] / rates['GRPO']:.0%}, and {control.mean:+.3f} are in question.",
+    {
+        "a": f"it is on all {control.above} seeds, and the interval is already adjusted.",
+        "c": "that belongs to the method. It is what the control wants to let through.",
+        "d": "two things differ, the ratio and the rate. Matching one quantity moves another.",
+    },
+)
+
+# %% [markdown]
+r"""
+Matching the step means turning another knob, and in the storm everybody fares better with that knob
+turned down. The fair rival would be *GRPO at GSPO's rate*, and that arm is missing. So the sentence
+is: *at equal steps GSPO was ahead, with a lower rate, which may be the reason.* A study of your own
+course can have a hole, too. Look for it first where the result pleases you.
 
 ## 5 · How to read a figure
 
@@ -755,7 +824,7 @@ check_answer(my_answer, *question_3)
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
 print(f"1. the best of 15 equal runs is one of the 12: 12/15 = {12 / 15:.4f}")
 print(f"2. {np.mean(four):.4f} - 3.182 · {np.std(four, ddof=1):.6f} / √4 = {lower:.6f}")
-print("   0 lies inside: four seeds on the same side are not yet a difference.")
+print("   0 lies inside: four differences, none below 0, are not yet enough.")
 parts = [(value - GRPO) / gap for value in (GSPO, GRPO_R3)]
 print(f"3. {parts[0]:.4f} + {parts[1]:.4f} = {sum(parts):.4f}: the two overlap.")
 assert math.isclose(lower, np.mean(four) - 3.182446 * half, rel_tol=1e-4)
