@@ -147,6 +147,52 @@ for row, (r, a) in enumerate(zip(batch.rewards, advantage, strict=True)):
 r"""
 Answers 1 and 3 were better than expected, so their tokens should become likelier. Answers 2 and 4
 were worse, so their tokens should become less likely.
+
+### A guess before every token
+
+What changes when the critic guesses anew? Its guess rises when the answer goes well, so each token
+brings a surprise of its own: the next guess (after the last token: the reward) minus the guess
+before it. A token's advantage is its own surprise, plus $\lambda$ times the next one, plus
+$\lambda^2$ times the one after that, and so on. This is **generalised advantage estimation** (GAE,
+arXiv 1506.02438, eq. 16, here without its discount: $\gamma = 1$). With $\lambda = 0$ a token is
+judged by its own surprise alone. With $\lambda = 1$ all guesses in between cancel, and what is left
+is reward minus guess, as in the table above. The guesses here are invented, like the probabilities;
+the first one of every answer is 0.4, since the critic has seen nothing but the prompt then:
+"""
+
+# %%
+import torch
+
+from gspo_edu.advantages import gae
+
+guesses = [[0.4, 0.6, 0.9], [0.4, 0.2], [0.4], [0.4, 0.5, 0.3, 0.1]]
+LAMBDA = 0.5
+values, by_hand = np.zeros(batch.mask.shape), np.zeros(batch.mask.shape)
+print("answer  guess  surprise      A")
+for row, guess in enumerate(guesses):
+    surprise = np.diff([*guess, batch.rewards[row]])
+    later = 0.0
+    for place in reversed(range(len(guess))):
+        later = surprise[place] + LAMBDA * later
+        by_hand[row, place] = later
+    values[row, : len(guess)] = guess
+    for place, own in enumerate(surprise):
+        print(f"{row + 1:6d} {guess[place]:6.1f} {own:+9.1f} {by_hand[row, place]:+6.3f}")
+
+given = (torch.tensor(batch.rewards), torch.tensor(values), torch.tensor(batch.mask))
+assert np.allclose(gae(*given, lam=LAMBDA)[0], by_hand)
+to_the_end = gae(*given, lam=1.0)[0].numpy()
+assert np.allclose(to_the_end[:, 0], advantage)  # reward minus 0.4, as above
+
+# %% [markdown]
+r"""
+In answer 1 every token brings good news, and each gets its share. In answer 4 the first token looks
+like good news (+0.1), but the next ones spoil it, and $\lambda$ lets it answer for a part of that:
+its advantage is negative. The rest of this lesson keeps to one guess per prompt.
+
+To train with a real critic: `python course.py train --objective ppo --critic`. In its
+`metrics.jsonl`, `explained_variance` says how much of the differences between rewards the critic
+has foreseen (1: all, 0: nothing).
 """
 
 # %% [markdown]
@@ -206,8 +252,6 @@ course agrees with our table:
 """
 
 # %%
-import torch
-
 from gspo_edu.objectives import ppo
 
 t = batch.tensors()
@@ -692,11 +736,11 @@ are here.
 
 **Sources.** Ratio and clip: section 3 and equations 6 and 7 of the first. PPO for language models,
 with all four networks: section 4.1.1 and figure 4 of the second. Dual clip: equation 5 of the
-third.
+third. Generalised advantage estimation: equation 16 of the fourth.
 """
 
 # %%
 from gspo_edu.bibliography import source
 
-for key in ("ppo", "grpo", "dual_clip"):
+for key in ("ppo", "grpo", "dual_clip", "gae"):
     print(source(key))
