@@ -160,7 +160,7 @@ backed_by_others = [
 contradicted = [c.key for c in found if c.side("against")]
 settled = [c.key for c in found if c.status in ("arithmetic", "wrong as written")]
 print(f"claims in the ledger:                      {len(found)}")
-print(f"evidence from the authors, none from others: {len(by_authors_alone)}")
+print(f"evidence by the authors, none by others:   {len(by_authors_alone)}")
 print(f"others found something in favour:          {len(backed_by_others)}")
 print(f"something speaks against it or limits it:  {len(contradicted)}")
 print(f"settled, by calculation or by reading:     {len(settled)}  ({', '.join(settled)})")
@@ -178,6 +178,16 @@ display(claim("stable_on_moe"))
 
 # %% [markdown]
 r"""
+Notice four things, because you will meet them in every paper.
+
+- **The plots are the authors' own, on their own models.** They know their method best and tune it
+  best, without any bad intention. The paper says that GRPO's ranges were carefully tuned; it does
+  not say how many values were tried for either method.
+- **The comparison changes two things.** GRPO ran with Routing Replay, GSPO without.
+- **"Others" have methods of their own.** The table in favour is from a paper that recommends a
+  third remedy (R3). Its authors gain if both GRPO and GSPO can be improved upon.
+- **The entry says how it was read.** Where only notes or an abstract were read, the row says so.
+
 ## 3 · What our own studies say
 
 The letter T is you and this course. Lesson 08 went through the two studies; here is the core of
