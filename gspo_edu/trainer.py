@@ -26,8 +26,9 @@ from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import RouteTrace, drift
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.objectives.gspo import RangeWarning
+from gspo_edu.objectives.surrogate import ObjectiveResult
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
-from gspo_edu.sampler import answer_log_probs, sampled_rollout
+from gspo_edu.sampler import AnswerScore, answer_log_probs, sampled_rollout
 from gspo_edu.tasks.base import Task, distinct_held_out_prompts, prompts_of_split
 from gspo_edu.trained_state import load_trained_tensors, trained_tensors
 
@@ -81,17 +82,8 @@ class Trainer:
             temperature=config.temperature,
             generator=self.dice,
         )
-        check_rewards(rollout.rewards, rollout.group)
-        rewards = rollout.rewards
-        if config.shuffle_rewards:
-            rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
-        advantages, targets, about_baseline = self.judged(rollout, rewards)
+        advantages, targets, about_rollout = self.judged(rollout)
         rollout = self.as_old_policy(rollout)
-        about_rollout = {
-            **self.rollout_metrics(rollout),
-            **about_baseline,
-            "route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes,
-        }
         records = []
         for _ in range(config.epochs):
             for rows in mini_batch_rows(rollout.group, config.mini_batches, self.order):
@@ -104,22 +96,32 @@ class Trainer:
                 index = {"rollout": self.rollout + 1, "update": self.update}
                 records.append({**index, **about_rollout, **about_update})
         self.rollout += 1
-        every = config.eval_every
-        last = self.rollout == config.rollouts
-        if last or (every and self.rollout % every == 0):
+        if self.evaluates():
             records[-1].update(self.held_out_metrics())
         return records
 
-    def judged(self, rollout: Rollout, rewards: Tensor) -> tuple[Tensor, Tensor | None, Record]:
+    def evaluates(self) -> bool:
+        """Whether the rollout that has just ended is followed by a held-out evaluation."""
+        every = self.config.eval_every
+        last = self.rollout == self.config.rollouts
+        return last or (every > 0 and self.rollout % every == 0)
+
+    def judged(self, rollout: Rollout) -> tuple[Tensor, Tensor | None, Record]:
         """Advantages, (B,) from the group or (B, T) from the critic; the critic's targets; metrics.
 
         Without a critic there are no targets.
         """
-        config = self.config
+        config, rewards = self.config, rollout.rewards
+        check_rewards(rewards, rollout.group)
+        about = self.rollout_metrics(rollout)
+        about["route_bytes"] = 0 if rollout.routes is None else rollout.routes.nbytes
+        if config.shuffle_rewards:
+            rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
         if self.critic is not None:
             mask = self.loss_mask(rollout)
-            advantages, targets, about = self.critic.judged(rollout, rewards, mask)
-            return advantages, targets, {name: plain(value) for name, value in about.items()}
+            advantages, targets, found = self.critic.judged(rollout, rewards, mask)
+            about |= {name: plain(value) for name, value in found.items()}
+            return advantages, targets, about
         advantages = group_advantages(
             rewards,
             rollout.group,
@@ -128,7 +130,7 @@ class Trainer:
             eps=config.advantage_eps,
         )
         signalless = metrics.signalless_group_fraction(rewards, rollout.group)
-        return advantages, None, {"signalless_group_fraction": plain(signalless)}
+        return advantages, None, {**about, "signalless_group_fraction": plain(signalless)}
 
     def loss_mask(self, batch: Rollout) -> Tensor:
         """(B, T) bool, true on the response tokens that count in the losses."""
@@ -159,12 +161,23 @@ class Trainer:
 
     def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
         """One clipped gradient step on a mini-batch, with what it did to the policy."""
-        config = self.config
-        mask = self.loss_mask(batch)
-        replay = None
+        config, replay = self.config, None
         if config.replay != "none" and batch.routes is not None:
             replay = batch.routes.check(self.model.config, batch.mask, batch.prompts)
         score = answer_log_probs(self.model, batch, temperature=config.temperature, replay=replay)
+        loss, result = self.loss(batch, advantages, score)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        if torch.isfinite(norm):
+            self.optimizer.step()
+        return self.about_update(batch, score, result, norm, replay)
+
+    def loss(
+        self, batch: Rollout, advantages: Tensor, score: AnswerScore
+    ) -> tuple[Tensor, ObjectiveResult]:
+        """What is minimised, 0-dim with graph, and what the objective said."""
+        config, mask = self.config, self.loss_mask(batch)
         settings: dict[str, Any] = config.given_objective_settings()
         if config.objective == "dr_grpo":
             settings["max_len"] = self.task.max_new_tokens
@@ -182,20 +195,33 @@ class Trainer:
             loss = loss + config.balance * load_balancing_loss(
                 score.router_logits, score.routes.answer, mask
             )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
-        usable = bool(torch.isfinite(norm))
-        if usable:
-            self.optimizer.step()
+        return loss, result
 
+    def about_update(
+        self,
+        batch: Rollout,
+        score: AnswerScore,
+        result: ObjectiveResult,
+        norm: Tensor,
+        replay: RouteTrace | None = None,
+    ) -> Record:
+        """What an update that has just been made did to the policy.
+
+        Args:
+            batch: its answers.
+            score: of them, before the update.
+            result: of the objective.
+            norm: of the gradient before it was bounded; the step was left out if not finite.
+            replay: the routes that were replayed.
+        """
+        config, mask = self.config, self.loss_mask(batch)
         logp, live = score.logp.detach(), live_routes(score.routes, score.router_logits, replay)
         found: dict[str, Tensor | float | int] = {
             "answers": len(batch),
             "tokens": mask.sum(),
             "loss": result.loss.detach(),
             "grad_norm": norm,
-            "update_skipped": int(not usable),
+            "update_skipped": int(not torch.isfinite(norm)),
             **{name: value for name, value in result.metrics.items() if value.dim() == 0},
             **ratio_metrics(logp, batch.logp_old, mask),
             "entropy": metrics.token_weighted_mean(score.entropy, mask),
