@@ -245,8 +245,9 @@ def test_gae_is_the_double_sum_over_response_tokens(gamma, lam):
             rewards[row, inside].tolist(), values[row, inside].tolist(), gamma, lam
         )
         wanted = torch.tensor(wanted, dtype=torch.float64)
-        torch.testing.assert_close(advantages[row, inside], wanted)
-        torch.testing.assert_close(targets[row, inside], wanted + values[row, inside])
+        tight = {"rtol": 0, "atol": 1e-12}
+        torch.testing.assert_close(advantages[row, inside], wanted, **tight)
+        torch.testing.assert_close(targets[row, inside], wanted + values[row, inside], **tight)
     assert (advantages[~mask] == 0).all()
     assert (targets[~mask] == 0).all()
 
