@@ -709,6 +709,7 @@ for name, seeds in arms.items():
         drifted, spread = (sum(found[m]) / ROLLOUTS for m in SHOWN[1:])
         means[name].append((drifted, spread))
         print(f"{name:14} {seed:3} {end:17.3f} {drifted:16.1%} {spread:14.3f}")
+assert all(0 < x < 1 for runs in arms.values() for run in runs for x in run["reward"])
 
 # %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
 drifted = {name: sum(value for value, _ in seeds) / 3 for name, seeds in means.items()}
@@ -716,8 +717,6 @@ spread = {name: sum(value for _, value in seeds) / 3 for name, seeds in means.it
 assert 0.6 < drifted["GSPO"] / drifted["GRPO"] < 1.6
 assert spread["GRPO + R2"] < spread["GRPO"]
 assert spread["GSPO + R2"] < spread["GSPO"]
-for seeds in arms.values():
-    assert all(0 < reward < 1 for found in seeds for reward in found["reward"])
 reconcile(
     "09 consistent",
     "b",
