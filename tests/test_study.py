@@ -396,11 +396,16 @@ OTHER = {
 }
 
 
+OF_CRITIC = {"critic": True, "critic_lr": 0.5, "gamma": 0.5, "lam": 0.5}
+
+
 def changed(name):
     """A config that differs from the default in ``name`` alone, or nearly so."""
     default = getattr(TrainConfig(), name)
     if name in OTHER:
         return TrainConfig(**{name: OTHER[name]})
+    if name in ("critic", "critic_lr", "gamma", "lam"):
+        return TrainConfig(**{"objective": "ppo", "critic": True, name: OF_CRITIC[name]})
     if bool in getattr(TYPES[name], "__args__", (TYPES[name],)):
         return TrainConfig(**{name: not default})
     owner = {"dual_clip": "ppo_dual_clip", "cap": "cispo", "tau_pos": "sapo", "tau_neg": "sapo"}

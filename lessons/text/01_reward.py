@@ -144,8 +144,9 @@ reconcile(
 
 # %% [markdown]
 r"""
-Imitation can at best be as good as what it imitates. For anything better, somebody has to say which
-answers are good.
+Sampled as it was trained, a policy is at best as good as its examples. (Its likeliest tokens would
+be better here, since the mistakes in the examples are random.) But imitation alone never says which
+answers are good. Somebody has to.
 
 ## People compare
 
@@ -512,8 +513,10 @@ r"""
 most accurate models: they follow the verifier up to $n = 8$ or so, peak near $n = 64$, and fall. In
 the middle they differ: one of the five hardly falls, since it happened to get a positive weight for
 stopping at the goal, out of noise. On the left looking harder brings next to nothing. More
-comparisons have removed the noise, and with it good luck and bad, but not the blindness: all five
-models on the right have the same blind spot.
+comparisons have reduced the noise, and with it good luck and bad, but the models on the right still
+hardly look at the goal. Among walks of allowed moves their scores are nearly a tie, so what is left
+of the noise decides: they end up *preferring* some wrong stops. The blindness allows the fall, the
+noise makes it.
 
 What does the winner of 512 look like?
 """
@@ -608,8 +611,8 @@ reconcile(
     "(mean of three seeds, last five rollouts), while the model's score rises in all three.",
     {
         "a": f"{by_name['model']:.0%} against {by_name['verifier']:.0%}.",
-        "c": "with 25 rollouts they do not: walks of allowed moves come to stand at the goal by "
-        "chance, and short ones more often.",
+        "c": "with 25 rollouts they do not: the cold start has taught the policy something about "
+        "the goal, and this reward does not ask it to forget that.",
     },
 )
 
@@ -721,14 +724,14 @@ the more like those that optimisation ends at.
 So accuracy on typical pairs, the number that one would report, says little about what counts when
 one optimises. Whoever works with reward models collects new comparisons again and again, of answers
 of the policy as it is *now*, and keeps the policy near the answers that the raters have seen; that
-is what the KL penalty of lesson 02 is for. Both cost.
+is what a KL penalty is for (lessons 02 and 03). Both cost.
 
 ## Verifiable rewards
 
 For some tasks all this can be left out, because an answer can be *checked*: the number at the end
 of a calculation, a program's tests, a proof, our walk. That is a **verifiable reward**. It has no
-labels, no noise, no model beside the policy, and it says the same about the millionth answer as
-about the first, however hard one optimises.
+labels, no rater's noise, no model beside the policy, and it says the same about the millionth
+answer as about the first.
 
 > **What the authors report.** DeepSeek-R1 (arXiv 2501.12948) made this step for reasoning: the
 > reward is computed by rules (is the result right, is the form kept), with no person in the loop.

@@ -215,7 +215,8 @@ assert torch.isclose(p_new.sum(), torch.tensor(1.0).double())
 r"""
 The step between the two policies is large on purpose, so that effects can be seen: the log-ratio of
 a typical token is 0.2 (root mean square under the old policy; this is the spread σ of the course).
-A real update moves tokens by hundredths. Section 7 makes the step small.
+The course's own policy moves by about 0.1 in one pass over a rollout (lesson 05). Section 7 makes
+the step small.
 
 ## 4 · Importance sampling by the book
 
@@ -589,7 +590,7 @@ for name, exponent in (("token", 1), ("product", 10), ("sequence", 2 / 10 - 1)):
 
 # %% [markdown]
 r"""
-It gets the order right, and no more: the measured weights do have to do with the advantages.
+It says which one is large, and no more: the measured weights do have to do with the advantages.
 
 For the weights alone no list is needed. Probabilities multiply up token by token, so a small
 matrix, applied $L$ times, gives these moments exactly at any length.
@@ -645,8 +646,8 @@ reconcile(
 r"""
 The *worth* is the **effective sample size**: how many equally weighted samples would be as good,
 $N / \mathbb E[W^2]$. By the book, importance sampling of long answers is hopeless; at 10 000
-tokens practically all weight sits on answers that are never drawn. That is why *nobody* uses the
-product: not PPO, not GRPO, not GSPO. Each of them accepts a bias to be rid of that variance. (The
+tokens practically all weight sits on answers that are never drawn. That is why the product is used
+neither by PPO nor by GRPO nor by GSPO. Each of them accepts a bias to be rid of that variance. (The
 $L$-th root is what one token contributes: nearly the same at every length, and close to
 $e^{\sigma^2} = 1.0025$.)
 
@@ -718,7 +719,8 @@ takes one.
 
 ## 8 · What does clipping do to the noise?
 
-Now with the ranges of the GSPO paper: 0.2/0.27 for token ratios, 3e-4/4e-4 for $s$.
+Now with the ranges of the GSPO paper: 0.2/0.27 for token ratios, 3e-4/4e-4 for $s$. A last row
+gives $s$ a wider range, which silences about as much of a learning step as GRPO's does.
 """
 
 # %% tags=["predict"]
@@ -741,32 +743,37 @@ RANGES = {
     "token, clipped": ("grpo", {}),
     "sequence": ("gspo", NO_CLIP),
     "sequence, clipped": ("gspo", {}),
+    "sequence, wider": ("gspo", {"clip_low": 0.075, "clip_high": 0.102}),
 }
 
 
 def noise_facts(step, name):
-    """Silenced share, variance (fresh: 1), bias, cosine, noise per signal."""
+    """Silenced share, variance (fresh: 1), bias, cosine; mean and std along the gradient."""
     weights, p = weights_of(step, name, RANGES), step.probabilities(step.old)
     at = moments(answer_gradients(step.new, step.answers, weights), p)
     silenced = (p @ (weights == 0).double().mean(dim=1)).item()
     variance = at.variance / fresh_moments(step).variance
-    return silenced, variance, at.bias(step.gradient), at.cosine(step.gradient), at.noise
+    unit = step.gradient / step.gradient.norm() ** 2  # the true gradient has length 1 in it
+    mean, std = at.mean @ unit, (unit @ at.covariance @ unit).sqrt()
+    bias, cosine = at.bias(step.gradient), at.cosine(step.gradient)
+    return silenced, variance, bias, cosine, mean.item(), std.item()
 
 
 def print_facts(some):
     """The means over some steps, as a table; returns it."""
-    print("weights             silenced  variance   bias   cosine   noise per signal")
+    print("                                                       along the true gradient")
+    print("weights             silenced  variance   bias   cosine      mean    std")
     rows = {}
     for name in RANGES:
         rows[name] = np.mean([noise_facts(step, name) for step in some], axis=0)
-        print("{:19} {:8.2f} {:9.2f} {:6.2f} {:8.2f} {:18.1f}".format(name, *rows[name]))
+        print("{:19} {:8.2f} {:9.2f} {:6.2f} {:8.2f} {:9.2f} {:6.2f}".format(name, *rows[name]))
     return rows
 
 
 by_chance = print_facts(ten[0.2])
 
 # %% tags=["reconcile"] jupyter={"source_hidden": true}
-SILENCED, VARIANCE, BIAS, COSINE, NOISE = range(5)
+SILENCED, VARIANCE, BIAS, COSINE, MEAN, STD = range(6)
 plain_row, clipped_row = by_chance["token"], by_chance["token, clipped"]
 assert clipped_row[VARIANCE] < plain_row[VARIANCE]
 assert clipped_row[BIAS] > 3 * plain_row[BIAS]
@@ -799,25 +806,33 @@ before, after = (
 print(f"expected reward, mean of six: {before:.2f} before, {after:.2f} after the step\n")
 by_learning = print_facts(learning)
 assert after > before + 0.1
-assert by_learning["token, clipped"][NOISE] > by_learning["token"][NOISE]
-assert by_chance["token, clipped"][NOISE] < by_chance["token"][NOISE]
-assert by_learning["sequence, clipped"][COSINE] < 0
+for plain, clipped in (("token", "token, clipped"), ("sequence", "sequence, clipped")):
+    by_mean = [by_chance[name][STD] / by_chance[name][MEAN] for name in (plain, clipped)]
+    assert by_mean[1] > 1.3 * by_mean[0]
+    assert by_learning[clipped][MEAN] < 0
+token, wider = by_learning["token, clipped"], by_learning["sequence, wider"]
+assert abs(token[SILENCED] - wider[SILENCED]) < 0.02
+assert token[COSINE] < 0
+assert wider[COSINE] > 0.7
 
 # %% [markdown]
 r"""
-Is noise "made worse by clipping", then? It depends on what one calls noise, and on the step:
+Is noise "made worse by clipping", then?
 
-- The plain variance falls, in both tables and under both objectives.
-- *Noise per signal* falls after a random step. After a learning step it rises, because clipping
-  takes away more of the signal than of the noise.
-- In both the bias becomes the larger part of the error from a few dozen answers on, and larger than
-  anything that the choice of ratio does.
-- After a learning step the average of GSPO's clipped gradient even points *against* the true one.
+- The plain variance falls, in both tables and with every range.
+- But what one wants to see is the part along the true gradient, and of that clipping takes away
+  more than of its scatter. After a random step the standard deviation grows from 1.1 to about 1.5
+  times the mean under GRPO, and to 1.8 times under GSPO. So in this sense: yes.
+- After a learning step hardly anything is left along the true gradient. With the papers' ranges the
+  average even points a little *against* it.
+- It matters *what* is silenced. With the wider range $s$ silences as large a share of a learning
+  step as GRPO does, and still points the right way: whole answers fall silent, and the others keep
+  all their tokens.
 
-The last line looks like a fault, and is none. Clipping is not meant to estimate the gradient. It is
-a brake: answers that have moved far enough in the right direction fall silent, and those that went
-the wrong way are left to speak. After a good step little but the wrong-way part is left, and it
-holds back a policy that has just improved by this much.
+An average that points the wrong way looks like a fault, and is none. Clipping is not meant to
+estimate the gradient. It is a brake: answers that have moved far enough in the right direction fall
+silent, and those that went the wrong way are left to speak. After a good step little but the wrong-
+way part is left, and it holds back a policy that has just improved by this much.
 
 How far is "far enough"? There the two ranges differ by far more than the ratios do. The same
 learning steps, only a tenth as large:
@@ -827,14 +842,16 @@ learning steps, only a tenth as large:
 careful = print_facts([make_step(seed, 10, 0.02, along="learning") for seed in SEEDS])
 assert careful["token, clipped"][SILENCED] == 0
 assert careful["sequence, clipped"][SILENCED] > 0.5
-assert math.isclose(careful["token"][NOISE], careful["sequence"][NOISE], rel_tol=0.02)
+for column in (MEAN, STD):
+    assert math.isclose(careful["token"][column], careful["sequence"][column], rel_tol=0.05)
 
 # %% [markdown]
 r"""
 GRPO's range does not notice such a step, and GSPO's has already put the brake on. Without clipping
-the two estimators are the same here to a fiftieth, in noise and in direction. **The range makes the
-difference, not the ratio.** (For ten tokens, that is. GSPO's range is meant for answers of
-thousands, on which $s$ scatters far less; lesson 05 is about that.)
+the two estimators are the same here to a twentieth, in size, noise and direction. **As weights the
+two ratios hardly differ. What differs is the clipping: its range, and its unit, token or answer.**
+(For ten tokens, that is. GSPO's range is meant for answers of thousands, on which $s$ scatters far
+less; lesson 05 is about that.)
 
 ## 9 · Do samples agree with the list?
 
@@ -873,11 +890,13 @@ Claim by claim, on a language that can be listed:
   bias, of the order of the step. GSPO's $s$ has one as well; here it is the larger.
 - *Token ratios bring high-variance noise.* They multiply the noise of sampling by about
   $e^{\sigma^2}$, here a few per cent more. The weight with high variance is the product, which
-  nobody uses.
+  neither PPO nor GRPO nor GSPO uses.
 - *The noise adds up over long answers.* It does, and so does that of fresh answers without any
-  ratio. The share that the token ratio adds does not grow.
-- *Clipping makes it worse.* Plain variance falls. Noise per signal falls or rises, depending on the
-  step. Bias rises a lot, under both objectives.
+  ratio. By the rule of thumb the share that the token ratio adds does not grow; here it is within a
+  few per cent of nothing at every length.
+- *Clipping makes it worse.* Plain variance falls. Measured along the true gradient the noise grows,
+  and the bias a lot, under both objectives. Silencing answers keeps the direction better than
+  silencing as large a share of tokens.
 - *Unit of correction and unit of reward do not match.* True as said. But the right unit does not
   make a weight the right weight.
 - *Irreversible collapse.* Reported by the authors, on their models. Nothing here speaks to it.
@@ -997,8 +1016,8 @@ r"""
 ## What comes next
 
 You know what the token ratio is accused of, and what the arithmetic says. **Lesson 05** takes apart
-the ratio that GSPO puts in its place: what the root does, and why its clip range is a thousand
-times narrower.
+the ratio that GSPO puts in its place: what the root does, and why its clip range is more than
+600 times narrower.
 
 **Sources.** The claim: section 3 of the first. The surrogate that token ratios estimate: section 2
 of the second. Token ratios as a first-order approximation: the third.

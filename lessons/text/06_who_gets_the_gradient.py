@@ -80,8 +80,8 @@ check_answer(my_answer, *warm_up_2)
 r"""
 ## 1 · One number per token
 
-An objective sees the policy only through the log-probs $\log\pi_\theta(y_{i,t})$ of the tokens that
-were sampled. So its gradient can always be written as a sum over these tokens:
+Each objective of this lesson sees the policy only through the log-probs $\log\pi_\theta(y_{i,t})$
+of the tokens that were sampled. So its gradient can always be written as a sum over these tokens:
 
 $$\nabla_\theta J = \sum_i \sum_t g_{i,t}\; \nabla_\theta \log \pi_\theta(y_{i,t}),
 \qquad g_{i,t} = \frac{\partial J}{\partial \log \pi_\theta(y_{i,t})}$$
