@@ -114,14 +114,14 @@ class Trainer:
         config, rewards = self.config, rollout.rewards
         check_rewards(rewards, rollout.group)
         about = self.rollout_metrics(rollout)
-        about["route_bytes"] = 0 if rollout.routes is None else rollout.routes.nbytes
+        memory = {"route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes}
         if config.shuffle_rewards:
             rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
         if self.critic is not None:
             mask = self.loss_mask(rollout)
             advantages, targets, found = self.critic.judged(rollout, rewards, mask)
             about |= {name: plain(value) for name, value in found.items()}
-            return advantages, targets, about
+            return advantages, targets, about | memory
         advantages = group_advantages(
             rewards,
             rollout.group,
@@ -130,7 +130,8 @@ class Trainer:
             eps=config.advantage_eps,
         )
         signalless = metrics.signalless_group_fraction(rewards, rollout.group)
-        return advantages, None, {**about, "signalless_group_fraction": plain(signalless)}
+        about["signalless_group_fraction"] = plain(signalless)
+        return advantages, None, about | memory
 
     def loss_mask(self, batch: Rollout) -> Tensor:
         """(B, T) bool, true on the response tokens that count in the losses."""
