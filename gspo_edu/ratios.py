@@ -31,7 +31,8 @@ def checked_mask(mask: Tensor, **log_probs: Tensor) -> Tensor:
         given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ValueError(f"Log-probs and mask must have one shape (B, T); given {given}.")
     inside = mask.bool()
-    if (inside != mask).any():
+    # A mask of true and false can hold nothing else, and to look would make a GPU wait.
+    if mask.dtype != torch.bool and (inside != mask).any():
         odd = mask[inside != mask][0].item()
         raise ValueError(
             f"mask holds {odd:g}; expected 1 (or true) on response tokens and 0 (or false) "

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from gspo_edu.objectives.surrogate import (
@@ -133,7 +134,9 @@ def warn_if_range_cannot_bind(
     A range of 0.2 clips tokens, but the geometric mean over an answer hardly ever gets there.
     """
     inside = mask.bool()
-    if min(clip_low, clip_high) < 0.05 or not inside.any():
+    # Values of a batch of models (torch.vmap) cannot be looked at.
+    unseen = torch._C._functorch.is_batchedtensor(mask)
+    if min(clip_low, clip_high) < 0.05 or unseen or not inside.any():
         return
     sigma = float(token_log_ratio(logp.detach(), logp_old, mask)[inside].std(correction=0))
     shortest = inside.sum(dim=1)[inside.any(dim=1)].min()
