@@ -77,7 +77,12 @@ class Sequences:
 
 
 class PromptsWithAnswers:
-    """P prompts of one length, then the tokens of their answers, without padding."""
+    """P prompts of one length, then the tokens of their answers, without padding.
+
+    Attributes:
+        answers: most answers that a prompt has; all prompts have as many where shapes are fixed.
+        inside: (B, T) bool, true on the answers' tokens.
+    """
 
     def __init__(
         self,
@@ -95,10 +100,11 @@ class PromptsWithAnswers:
             group: (B,) prompt of each answer.
             inside: (B, T) bool, true on the tokens that are there.
             fixed_shapes: see ``Context``; every prompt then has equally many answers, in order,
-                and ``inside`` is all true.
+                and ``inside`` is all true: padding is computed and masked later.
         """
         self.prompts, self.width, self.fixed_shapes = prompts, width, fixed_shapes
         self.silent = prompts * width
+        self.inside = inside
         self.length, device = inside.shape[1], inside.device
         steps = torch.arange(self.length, device=device)
         if fixed_shapes:
