@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gspo_edu.records import Record
 from gspo_edu.run_files import by_rollout
-from gspo_edu.trainer import Record
 
 MOST_TRIES = 6
 DIGITS = 4  # of a rate that was found: more would claim a precision that it has not

@@ -14,10 +14,11 @@ from gspo_edu.clip_range import range_for_outside_share
 from gspo_edu.config import TrainConfig
 from gspo_edu.initial import policy_of_run
 from gspo_edu.ratios import sequence_log_ratio
+from gspo_edu.records import Record
 from gspo_edu.run_files import write_json
 from gspo_edu.sampler import DivergedError, answer_log_probs
 from gspo_edu.study_cells import Tuning
-from gspo_edu.trainer import Record, Trainer
+from gspo_edu.trainer import Trainer
 
 RANGE = "range.json"
 DIGITS = 4  # of a bound: more would claim a precision that it has not

@@ -27,12 +27,18 @@ from gspo_edu.moe.routes import RouteTrace, drift
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.objectives.surrogate import ObjectiveResult
-from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
-from gspo_edu.sampler import AnswerScore, answer_log_probs, sampled_rollout
+from gspo_edu.records import (
+    Record,
+    about_held_out,
+    live_routes,
+    plain,
+    ratio_metrics,
+    rollout_metrics,
+)
+from gspo_edu.sampler import AnswerScore, answer_log_probs, layout_of, sampled_rollout
 from gspo_edu.tasks.base import Task, distinct_held_out_prompts, prompts_of_split
 from gspo_edu.trained_state import load_trained_tensors, trained_tensors
 
-Record = dict[str, Any]
 EVAL_SEED = 20_250_724
 EVAL_ANSWERS = 4  # per held-out prompt
 # Added to the seed of prompts and shuffles, so that neighbouring seeds share no random numbers.
@@ -49,10 +55,15 @@ class Trainer:
         initial_held_out: held-out metrics of the policy that training started from.
     """
 
-    def __init__(self, config: TrainConfig, model: TinyMoE, task: Task) -> None:
-        """Start from ``model``, which is trained in place."""
+    def __init__(
+        self, config: TrainConfig, model: TinyMoE, task: Task, *, fixed_shapes: bool | None = None
+    ) -> None:
+        """Start from ``model``, which is trained in place.
+
+        ``fixed_shapes`` is explained in ``sampler.wants_fixed_shapes``.
+        """
         torch.set_num_threads(config.threads)
-        self.config, self.task = config, task
+        self.config, self.task, self.fixed_shapes = config, task, fixed_shapes
         self.device = torch_device(config.device)
         self.model = model.to(self.device)
         self.reference = copy.deepcopy(self.model).requires_grad_(False)
@@ -81,6 +92,7 @@ class Trainer:
             config.group_size,
             temperature=config.temperature,
             generator=self.dice,
+            fixed_shapes=self.fixed_shapes,
         )
         advantages, targets, about_rollout = self.judged(rollout)
         rollout = self.as_old_policy(rollout)
@@ -101,7 +113,7 @@ class Trainer:
         return records
 
     def evaluates(self) -> bool:
-        """Whether the rollout that has just ended is followed by a held-out evaluation."""
+        """Whether a held-out evaluation follows the rollout that has just ended."""
         every = self.config.eval_every
         last = self.rollout == self.config.rollouts
         return last or (every > 0 and self.rollout % every == 0)
@@ -113,25 +125,32 @@ class Trainer:
         """
         config, rewards = self.config, rollout.rewards
         check_rewards(rewards, rollout.group)
-        about = self.rollout_metrics(rollout)
-        memory = {"route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes}
         if config.shuffle_rewards:
-            rewards = rewards[torch.randperm(len(rewards), generator=self.order).to(self.device)]
+            order = torch.randperm(len(rewards), generator=self.order)
+            rewards = rewards[order.to(rewards.device)]
+        targets = None
         if self.critic is not None:
             mask = self.loss_mask(rollout)
-            advantages, targets, found = self.critic.judged(rollout, rewards, mask)
-            about |= {name: plain(value) for name, value in found.items()}
-            return advantages, targets, about | memory
-        advantages = group_advantages(
-            rewards,
-            rollout.group,
-            normalize=config.normalizes_advantages(),
-            ddof=config.ddof,
-            eps=config.advantage_eps,
+            advantages, targets, about = self.critic.judged(rollout, rewards, mask)
+        else:
+            advantages = group_advantages(
+                rewards,
+                rollout.group,
+                normalize=config.normalizes_advantages(),
+                ddof=config.ddof,
+                eps=config.advantage_eps,
+            )
+            signalless = metrics.signalless_group_fraction(rewards, rollout.group)
+            about = {"signalless_group_fraction": signalless}
+        return (
+            advantages,
+            targets,
+            {
+                **rollout_metrics(self.task, rollout),
+                **{name: plain(value) for name, value in about.items()},
+                "route_bytes": 0 if rollout.routes is None else rollout.routes.nbytes,
+            },
         )
-        signalless = metrics.signalless_group_fraction(rewards, rollout.group)
-        about["signalless_group_fraction"] = plain(signalless)
-        return advantages, None, about | memory
 
     def loss_mask(self, batch: Rollout) -> Tensor:
         """(B, T) bool, true on the response tokens that count in the losses."""
@@ -147,56 +166,63 @@ class Trainer:
         pool = prompts_of_split(self.task, config.prompt_pool, fixed, held_out=False)
         return pool[torch.randperm(len(pool), generator=self.order)[: config.prompts]]
 
+    def score(
+        self, model: TinyMoE, batch: Rollout, replay: RouteTrace | None = None
+    ) -> AnswerScore:
+        """``answer_log_probs`` at the run's temperature and in its layout."""
+        layout = layout_of(batch, self.fixed_shapes)
+        temperature = self.config.temperature
+        return answer_log_probs(model, batch, temperature=temperature, replay=replay, layout=layout)
+
     @torch.no_grad()
     def as_old_policy(self, rollout: Rollout) -> Rollout:
         """The rollout with the log-probs and routes that ratios and replay shall refer to."""
         config = self.config
         if not config.recompute_old and config.replay != "r2":
             return rollout
-        score = answer_log_probs(self.model, rollout, temperature=config.temperature)
-        return replace(
-            rollout,
-            logp_old=score.logp if config.recompute_old else rollout.logp_old,
-            routes=score.routes if config.replay == "r2" else rollout.routes,
-        )
+        return with_old(config, rollout, self.score(self.model, rollout))
 
     def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
         """One clipped gradient step on a mini-batch, with what it did to the policy."""
         config, replay = self.config, None
         if config.replay != "none" and batch.routes is not None:
             replay = batch.routes.check(self.model.config, batch.mask, batch.prompts)
-        score = answer_log_probs(self.model, batch, temperature=config.temperature, replay=replay)
-        loss, result = self.loss(batch, advantages, score)
+        score = self.score(self.model, batch, replay)
+        logp_ref = self.reference_log_probs(batch) if config.beta else None
+        with warnings.catch_warnings():
+            # Once a run is enough: in the second update, the first in which ratios can differ.
+            if self.update != 1:
+                warnings.simplefilter("ignore", RangeWarning)
+            result = self.objective(
+                score.logp, batch.logp_old, advantages, self.loss_mask(batch), logp_ref
+            )
+        loss = result.loss
+        if config.balance and score.routes is not None:
+            loss = loss + config.balance * load_balancing_loss(
+                score.router_logits, score.routes.answer, self.loss_mask(batch)
+            )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         if torch.isfinite(norm):
             self.optimizer.step()
-        return self.about_update(batch, score, result, norm, replay)
+        return self.about_update(batch, score, result, norm, replay, self.after(batch, replay))
 
-    def loss(
-        self, batch: Rollout, advantages: Tensor, score: AnswerScore
-    ) -> tuple[Tensor, ObjectiveResult]:
-        """What is minimised, 0-dim with graph, and what the objective said."""
-        config, mask = self.config, self.loss_mask(batch)
-        settings: dict[str, Any] = config.given_objective_settings()
+    def objective(
+        self,
+        logp: Tensor,
+        logp_old: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        logp_ref: Tensor | None = None,
+    ) -> ObjectiveResult:
+        """The config's objective with its settings; ``logp_ref`` only if the KL term counts."""
+        config, settings = self.config, dict[str, Any](self.config.given_objective_settings())
         if config.objective == "dr_grpo":
             settings["max_len"] = self.task.max_new_tokens
-        if config.beta:
-            settings |= {"beta": config.beta, "logp_ref": self.reference_log_probs(batch)}
-        with warnings.catch_warnings():
-            # Once a run is enough: in the second update, the first in which ratios can differ.
-            if self.update != 1:
-                warnings.simplefilter("ignore", RangeWarning)
-            result = OBJECTIVES[config.objective](
-                score.logp, batch.logp_old, advantages, mask, **settings
-            )
-        loss = result.loss
-        if config.balance and score.routes is not None:
-            loss = loss + config.balance * load_balancing_loss(
-                score.router_logits, score.routes.answer, mask
-            )
-        return loss, result
+        if logp_ref is not None:
+            settings |= {"beta": config.beta, "logp_ref": logp_ref}
+        return OBJECTIVES[config.objective](logp, logp_old, advantages, mask, **settings)
 
     def about_update(
         self,
@@ -204,7 +230,8 @@ class Trainer:
         score: AnswerScore,
         result: ObjectiveResult,
         norm: Tensor,
-        replay: RouteTrace | None = None,
+        replay: RouteTrace | None,
+        after: Tensor | None,
     ) -> Record:
         """What an update that has just been made did to the policy.
 
@@ -212,10 +239,11 @@ class Trainer:
             batch: its answers.
             score: of them, before the update.
             result: of the objective.
-            norm: of the gradient before it was bounded; the step was left out if not finite.
+            norm: of the gradient before it was bounded; not finite: the step was left out.
             replay: the routes that were replayed.
+            after: what ``after`` found.
         """
-        config, mask = self.config, self.loss_mask(batch)
+        mask = self.loss_mask(batch)
         logp, live = score.logp.detach(), live_routes(score.routes, score.router_logits, replay)
         found: dict[str, Tensor | float | int] = {
             "answers": len(batch),
@@ -229,31 +257,27 @@ class Trainer:
         }
         if live is not None and batch.routes is not None:
             found["drift_per_rollout"] = drift(live, batch.routes.answer)
-            if config.drift_probe:
-                found["drift_per_update"] = self.drift_of_update(
-                    replace(batch, routes=replay), live
-                )
+            if after is not None:
+                found["drift_per_update"] = drift(after, live[: len(after)])
         return {name: plain(value) for name, value in found.items()}
 
     @torch.no_grad()
-    def drift_of_update(self, batch: Rollout, before: Tensor) -> Tensor:
-        """Drift of the live routes that the update just made caused, on a few of its answers.
+    def after(self, batch: Rollout, replay: RouteTrace | None) -> Tensor | None:
+        """Live routes after an update of the answers on which its drift is measured, the first few.
 
-        ``batch.routes`` is what the update replayed, so that only the weights differ.
+        Only the weights differ from the pass before: what the update replayed is replayed again.
         """
         rows = torch.arange(min(self.config.drift_probe, len(batch)), device=self.device)
-        probe = batch.rows(rows)
-        score = answer_log_probs(
-            self.model, probe, temperature=self.config.temperature, replay=probe.routes
-        )
-        after = live_routes(score.routes, score.router_logits, probe.routes)
-        assert after is not None
-        return drift(after, before[rows])
+        if not len(rows) or batch.routes is None:
+            return None
+        probe = replace(batch, routes=replay).rows(rows)
+        score = self.score(self.model, probe, probe.routes)
+        return live_routes(score.routes, score.router_logits, probe.routes)
 
     @torch.no_grad()
     def reference_log_probs(self, batch: Rollout) -> Tensor:
         """(B, T) log-probs under the initial policy, whose routes are its own."""
-        return answer_log_probs(self.reference, batch, temperature=self.config.temperature).logp
+        return self.score(self.reference, batch).logp
 
     def state(self) -> tuple[dict[str, Tensor], Record]:
         """Everything that decides how training goes on: tensors, and numbers for JSON."""
@@ -277,71 +301,35 @@ class Trainer:
         self.dice.set_state(tensors["random.dice"])
         self.rollout, self.update = meta["rollout"], meta["update"]
 
-    def rollout_metrics(self, rollout: Rollout) -> Record:
-        """What is true of the whole rollout, the same in each of its records."""
-        prompts = rollout.prompts[rollout.group]
-        exact = self.task.exact(prompts, rollout.tokens, rollout.mask, rollout.finished)
-        found = {
-            "reward": rollout.rewards.mean(),
-            "exact": exact.float().mean(),
-            "length": rollout.lengths.float().mean(),
-            "length_spread": metrics.within_group_length_spread(rollout.lengths, rollout.group),
-            "finished": rollout.finished.float().mean(),
-        }
-        return {name: plain(value) for name, value in found.items()}
-
     def held_out_metrics(self) -> Record:
         """Reward on held-out prompts; the same prompts and random numbers every time."""
-        dice = torch.Generator(self.device).manual_seed(EVAL_SEED + DICE_OFFSET)
-        order = torch.Generator().manual_seed(EVAL_SEED)
-        prompts = distinct_held_out_prompts(self.task, self.config.eval_prompts, order)
+        prompts, dice = self.held_out()
         rollout = sampled_rollout(
             self.model,
             self.task,
-            prompts.to(self.device),
+            prompts,
             EVAL_ANSWERS,
             temperature=self.config.temperature,
             generator=dice,
+            fixed_shapes=self.fixed_shapes,
         )
-        return {f"held_out_{name}": value for name, value in self.rollout_metrics(rollout).items()}
+        return about_held_out(self.task, rollout)
+
+    def held_out(self) -> tuple[Tensor, torch.Generator]:
+        """The prompts of an evaluation, and its source of samples."""
+        dice = torch.Generator(self.device).manual_seed(EVAL_SEED + DICE_OFFSET)
+        order = torch.Generator().manual_seed(EVAL_SEED)
+        prompts = distinct_held_out_prompts(self.task, self.config.eval_prompts, order)
+        return prompts.to(self.device), dice
 
 
-def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How far and how unevenly the ratios of a mini-batch have moved."""
-    inside = mask.bool()
-    log_r = token_log_ratio(logp, logp_old, mask)[inside]
-    # An answer without tokens, as a masked one is, has no ratio that could count.
-    log_s = sequence_log_ratio(logp, logp_old, mask)[inside.any(dim=1)]
-    effective = metrics.effective_sample_fraction(log_s) if len(log_s) else log_s.sum()
-    return {
-        "token_log_ratio_std": spread(log_r),
-        "sequence_log_ratio_mean": log_s.sum() / max(len(log_s), 1),
-        "sequence_log_ratio_std": spread(log_s),
-        "effective_sample_fraction": effective,
-        # The answers come from pi_old, so this estimates KL(pi_old || pi) per token.
-        "kl_from_old": metrics.token_weighted_mean(metrics.k3(logp_old, logp), mask),
-    }
-
-
-def spread(x: Tensor) -> Tensor:
-    """Population standard deviation, 0 for nothing."""
-    return x.std(correction=0) if len(x) else x.new_zeros(())
-
-
-def live_routes(
-    used: RouteTrace | None, router_logits: Tensor, replay: RouteTrace | None
-) -> Tensor | None:
-    """(B, T, N, K) experts that the router itself would choose; differs from ``used`` in replay."""
-    if used is None or replay is None:
-        return None if used is None else used.answer
-    top_k = used.answer.shape[-1]
-    live = router_logits.detach().topk(top_k, dim=-1).indices.to(torch.int16)
-    return live.where(used.answer >= 0, -1)
-
-
-def plain(value: Tensor | float | int) -> float | int:
-    """A tensor of one element as a Python number, for JSON."""
-    return value.item() if isinstance(value, Tensor) else value
+def with_old(config: TrainConfig, rollout: Rollout, score: AnswerScore) -> Rollout:
+    """``rollout`` with what the config takes from the trainer's own pass instead of the sampler."""
+    return replace(
+        rollout,
+        logp_old=score.logp if config.recompute_old else rollout.logp_old,
+        routes=score.routes if config.replay == "r2" else rollout.routes,
+    )
 
 
 def torch_device(name: str) -> torch.device:

@@ -127,3 +127,13 @@ def test_the_cost_of_a_critic_is_measured():
     assert grpo["optimizer_mb"] == pytest.approx(2 * grpo["weights_mb"], rel=1e-3)
     assert report["ratios"]["seconds_per_rollout"] > 1
     assert report["ratios"]["above_start_mb"] > 1
+
+
+@pytest.mark.slow
+def test_a_batch_of_seeds_is_measured():
+    seeds = report_of("batched", "--counts", "1", "4", "--repeats", "1")["seeds"]
+    for name in ("rollout", "update"):
+        found = seeds["4"][name]
+        assert found["growth"] * found["gain"] == pytest.approx(4)
+        assert 0 < seeds["1"][name]["operations"] <= found["operations"]
+        assert found["operations"] < 1.1 * seeds["1"][name]["operations"], "seeds are no launches"
