@@ -32,6 +32,8 @@ class Rollout:
         group: (B,) int64, row of ``prompts`` that each answer belongs to.
         finished: (B,) bool, false for answers that the length limit cut off.
         routes: the experts that the policy chose while sampling; None for dense models.
+        logp_rollout: (B, T) log-probs that the engine itself reported, where ``logp_old`` holds the
+            trainer's instead.
 
     Raises:
         ValueError: if the shapes do not fit each other, the mask holds anything but 0 and 1, or
@@ -46,6 +48,7 @@ class Rollout:
     group: Tensor
     finished: Tensor
     routes: RouteTrace | None = None
+    logp_rollout: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows, width = self.tokens.shape
@@ -56,6 +59,8 @@ class Rollout:
             "group": (rows,),
             "finished": (rows,),
         }
+        if self.logp_rollout is not None:
+            wanted["logp_rollout"] = (rows, width)
         for name, shape in wanted.items():
             given = tuple(getattr(self, name).shape)
             if given != shape:
@@ -94,6 +99,7 @@ class Rollout:
             group=group,
             finished=self.finished[index],
             routes=None if self.routes is None else self.routes.rows(index, used),
+            logp_rollout=None if self.logp_rollout is None else self.logp_rollout[index],
         )
 
 

@@ -16,7 +16,7 @@ operation serves all Z models at once, so that their number hardly changes how m
 A seed's run is the same, up to rounding, as with a ``Trainer`` of its own on ``fixed_shapes``: same
 prompts, same samples, same shuffles, whichever other seeds are in the batch.
 
-Left out on purpose: a critic, and the load-balancing loss.
+Left out on purpose: a critic, the load-balancing loss, and engines other than the trainer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 # What a run may not have here, and the only value that will do.
-UNBATCHED = {"critic": False, "balance": 0.0}
+UNBATCHED = {"critic": False, "balance": 0.0, "engine": "fp32", "lag": 0}
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ class SeedBatch:
         """As ``Trainer.as_old_policy``; routes that will be replayed are checked here, once."""
         config = self.config
         if config.recompute_old or config.replay == "r2":
-            rollout = with_old(config, rollout, self.score(self.policy, rollout))
+            rollout = with_old(
+                config, rollout, self.score(self.policy, rollout, config.replay == "r3")
+            )
         if config.replay != "none" and rollout.routes is not None:
             routes = rollout.routes.check(self.policy.config, rollout.mask, rollout.prompts)
             rollout = replace(rollout, routes=routes)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 Replay = Literal["none", "r2", "r3"]
+EngineKind = Literal["fp32", "bf16", "int8"]
+Correction = Literal["none", "tis", "icepop"]
 FLOAT32_MAX = 3.4e38
 PRESETS = Path(__file__).parent / "presets"
 # How the reader calls the command line; course.py starts it under another name.
@@ -26,11 +28,12 @@ POSITIVE = {
 }
 NOT_NEGATIVE = {
     *("seed", "rollouts", "weight_decay", "beta", "ddof", "advantage_eps", "balance"),
-    *("cold_start_steps", "eval_every", "drift_probe"),
+    *("cold_start_steps", "eval_every", "drift_probe", "lag"),
 }
 # What --critic brings, and the objectives whose own papers let advantages differ within an answer:
 # all others are defined with one advantage per answer, the group's.
 OF_CRITIC = ("critic_lr", "gamma", "lam")
+OF_CORRECTION = {"tis_cap": "tis", "icepop_low": "icepop", "icepop_high": "icepop"}
 WITH_CRITIC = ("ppo", "ppo_dual_clip", "gspo_token")
 # Every objective's own settings, as far as they are fields here; None stands for its default. Read
 # off the functions' signatures, this would load torch for every question about a config.
@@ -108,6 +111,16 @@ class TrainConfig:
     )
     mask_unfinished: bool = option(False, "leave answers cut at the length limit out of the loss")
     recompute_old: bool = option(False, "recompute old log-probs instead of taking the sampler's")
+    engine: EngineKind = option(
+        "fp32", "arithmetic of the engine that samples: fp32 (the trainer itself), bf16 or int8"
+    )
+    lag: int = option(0, "rollouts by which the weights of the engine that samples are behind")
+    correction: Correction = option(
+        "none", "weight for a mismatch of engine and trainer: none, tis or icepop"
+    )
+    tis_cap: float | None = option(None, "largest weight of tis; none: 2")
+    icepop_low: float | None = option(None, "icepop drops weights below this; none: 0.5")
+    icepop_high: float | None = option(None, "icepop drops weights above this; none: 5")
     replay: Replay = option("none", "Routing Replay: none, r2 (trainer's) or r3 (rollout's routes)")
     balance: float = option(0.0, "weight of the load-balancing loss during RL")
     shuffle_rewards: bool = option(False, "control: deal the rewards out at random")
@@ -165,6 +178,7 @@ class TrainConfig:
         if not 0 <= self.cold_start_noise <= 1:
             raise ValueError(f"cold_start_noise is {self.cold_start_noise}; expected 0 to 1.")
         self.check_critic()
+        self.check_correction()
         self.check_objective()
 
     def check_critic(self) -> None:
@@ -184,6 +198,44 @@ class TrainConfig:
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1.")
+
+    def check_correction(self) -> None:
+        """Refuse a correction that has nothing to correct, and settings of another one."""
+        for name, kind in OF_CORRECTION.items():
+            if getattr(self, name) is not None and self.correction != kind:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, but correction is {self.correction}; "
+                    f"expected correction {kind}."
+                )
+        if self.correction == "none":
+            return
+        if self.engine == "fp32" and self.lag == 0:
+            raise ValueError(
+                f"correction is {self.correction}, but the trainer itself samples, so there is "
+                "nothing to correct; expected engine bf16 or int8, or a lag."
+            )
+        if not self.recompute_old:
+            raise ValueError(
+                f"correction is {self.correction}, but the old log-probs are the engine's own, so "
+                "every weight would be 1; expected recompute_old."
+            )
+
+        import torch
+
+        from gspo_edu.objectives.corrections import correction_weight
+
+        token = torch.zeros(1, 1)
+        correction_weight(self.correction_settings(), token, token, token + 1)
+
+    def correction_settings(self) -> dict[str, Any] | None:
+        """The correction as ``objectives.corrections.correction_weight`` wants it."""
+        if self.correction == "none":
+            return None
+        if self.correction == "tis":
+            return {"kind": "tis", "cap": 2.0 if self.tis_cap is None else self.tis_cap}
+        low = 0.5 if self.icepop_low is None else self.icepop_low
+        high = 5.0 if self.icepop_high is None else self.icepop_high
+        return {"kind": "icepop", "low": low, "high": high}
 
     def check_objective(self) -> None:
         """Refuse an unknown objective, settings that it does not have, and unusable values."""

@@ -19,6 +19,7 @@ from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.contexts import AnswerCache, Context, PromptsWithAnswers, Sequences
 from gspo_edu.moe.model import ForwardResult, TinyMoE
 from gspo_edu.moe.routes import RouteTrace
+from gspo_edu.ratios import at_least_float32
 from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
 
 DIVERGED = "the policy's log-probs are not finite: training has diverged. Use a lower lr."
@@ -93,7 +94,7 @@ def sampled_rollout(
     current = prompts[group, -1]
     for position in range(limit):
         step, alive = model(current, cache), cache.alive
-        log_probs = (step.logits / temperature).log_softmax(dim=-1)
+        log_probs = (at_least_float32(step.logits) / temperature).log_softmax(dim=-1)
         if not torch.isfinite(log_probs).all():
             raise DivergedError(DIVERGED)
         current = log_probs.exp().multinomial(1, generator=generator)[:, 0]
@@ -164,7 +165,7 @@ def fixed_answers(
     columns = []
     for of_step in noise:
         step = policy(current, cache)
-        log_probs = (step.logits / temperature).log_softmax(dim=-1)
+        log_probs = (at_least_float32(step.logits) / temperature).log_softmax(dim=-1)
         finite = finite & torch.isfinite(log_probs).all()
         # Clocks that ring after Exp(1) / p: token i is first with probability p_i.
         current = (log_probs.exp() / of_step).argmax(dim=-1)
@@ -240,7 +241,7 @@ def answer_log_probs(
     layout = layout or layout_of(rollout)
     mask, inside = rollout.mask, layout.inside
     result, _, silent = answer_pass(model, rollout, replay, layout)
-    log_probs = (result.logits / temperature).log_softmax(dim=-1)
+    log_probs = (at_least_float32(result.logits) / temperature).log_softmax(dim=-1)
     logp = log_probs.gather(-1, taken(rollout.tokens, layout)[:, None])[:, 0]
     routes = None
     if not model.config.dense:

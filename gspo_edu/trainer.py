@@ -21,6 +21,7 @@ from gspo_edu.advantages import check_rewards, group_advantages
 from gspo_edu.batch import Rollout, mini_batch_rows
 from gspo_edu.config import TrainConfig
 from gspo_edu.critic import Critic
+from gspo_edu.engines import Engine, engine_metrics
 from gspo_edu.moe.experts import load_balancing_loss
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import RouteTrace, drift
@@ -52,6 +53,7 @@ class Trainer:
         rollout: rollouts finished so far.
         update: gradient updates made so far.
         critic: PPO's second model; None where the group is the baseline.
+        engine: what samples; ordinarily the model itself.
         initial_held_out: held-out metrics of the policy that training started from.
     """
 
@@ -71,6 +73,7 @@ class Trainer:
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         self.critic = Critic(config, self.model) if config.critic else None
+        self.engine = Engine(config.engine, config.lag)
         # Prompts and shuffles are drawn on the CPU, so that they are the same on every device.
         self.order = torch.Generator().manual_seed(config.seed)
         self.dice = torch.Generator(self.device).manual_seed(config.seed + DICE_OFFSET)
@@ -86,7 +89,7 @@ class Trainer:
         """Sample one rollout, make its updates and return their records."""
         config = self.config
         rollout = sampled_rollout(
-            self.model,
+            self.engine.serving(self.model),
             self.task,
             self.training_prompts().to(self.device),
             config.group_size,
@@ -94,7 +97,14 @@ class Trainer:
             generator=self.dice,
             fixed_shapes=self.fixed_shapes,
         )
+        return self.train_on(rollout)
+
+    def train_on(self, rollout: Rollout) -> list[Record]:
+        """Make a rollout's updates, whoever sampled it, and return their records."""
+        config = self.config
         advantages, targets, about_rollout = self.judged(rollout)
+        if self.engine.differs:
+            about_rollout |= self.about_engine(rollout, advantages)
         rollout = self.as_old_policy(rollout)
         records = []
         for _ in range(config.epochs):
@@ -180,7 +190,26 @@ class Trainer:
         config = self.config
         if not config.recompute_old and config.replay != "r2":
             return rollout
-        return with_old(config, rollout, self.score(self.model, rollout))
+        return with_old(config, rollout, self.old_score(rollout))
+
+    def old_score(self, rollout: Rollout) -> AnswerScore:
+        """The trainer's own pass over a rollout; R3 replays the engine's routes here as well."""
+        replay = None
+        if self.config.replay == "r3" and rollout.routes is not None:
+            replay = rollout.routes.check(self.model.config, rollout.mask, rollout.prompts)
+        return self.score(self.model, rollout, replay)
+
+    @torch.no_grad()
+    def about_engine(self, rollout: Rollout, advantages: Tensor) -> Record:
+        """How far the engine that sampled is from the model, before any update."""
+        score, mask = self.old_score(rollout), self.loss_mask(rollout)
+        replay = rollout.routes if self.config.replay == "r3" else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RangeWarning)
+            result = self.objective(score.logp, rollout.logp_old, advantages, mask)
+        routes = live_routes(score.routes, score.router_logits, replay)
+        found = engine_metrics(score.logp, routes, rollout, mask, result)
+        return {name: plain(value) for name, value in found.items()}
 
     def one_update(self, batch: Rollout, advantages: Tensor) -> Record:
         """One clipped gradient step on a mini-batch, with what it did to the policy."""
@@ -194,7 +223,12 @@ class Trainer:
             if self.update != 1:
                 warnings.simplefilter("ignore", RangeWarning)
             result = self.objective(
-                score.logp, batch.logp_old, advantages, self.loss_mask(batch), logp_ref
+                score.logp,
+                batch.logp_old,
+                advantages,
+                self.loss_mask(batch),
+                logp_ref,
+                batch.logp_rollout,
             )
         loss = result.loss
         if config.balance and score.routes is not None:
@@ -215,13 +249,19 @@ class Trainer:
         advantages: Tensor,
         mask: Tensor,
         logp_ref: Tensor | None = None,
+        logp_rollout: Tensor | None = None,
     ) -> ObjectiveResult:
-        """The config's objective with its settings; ``logp_ref`` only if the KL term counts."""
+        """The config's objective with its settings; ``logp_ref`` only if the KL term counts.
+
+        With ``logp_rollout``, the engine's log-probs, the config's correction acts.
+        """
         config, settings = self.config, dict[str, Any](self.config.given_objective_settings())
         if config.objective == "dr_grpo":
             settings["max_len"] = self.task.max_new_tokens
         if logp_ref is not None:
             settings |= {"beta": config.beta, "logp_ref": logp_ref}
+        if logp_rollout is not None:
+            settings |= {"correction": config.correction_settings(), "logp_rollout": logp_rollout}
         return OBJECTIVES[config.objective](logp, logp_old, advantages, mask, **settings)
 
     def about_update(
@@ -284,6 +324,7 @@ class Trainer:
         tensors = trained_tensors(self.model, self.optimizer)
         if self.critic is not None:
             tensors |= trained_tensors(self.critic.model, self.critic.optimizer, "critic.")
+        tensors |= self.engine.state()
         tensors["random.order"] = self.order.get_state()
         tensors["random.dice"] = self.dice.get_state()
         return tensors, {"rollout": self.rollout, "update": self.update}
@@ -297,6 +338,7 @@ class Trainer:
         load_trained_tensors(self.model, self.optimizer, tensors)
         if self.critic is not None:
             load_trained_tensors(self.critic.model, self.critic.optimizer, tensors, "critic.")
+        self.engine.load_state(tensors)
         self.order.set_state(tensors["random.order"])
         self.dice.set_state(tensors["random.dice"])
         self.rollout, self.update = meta["rollout"], meta["update"]
@@ -328,6 +370,7 @@ def with_old(config: TrainConfig, rollout: Rollout, score: AnswerScore) -> Rollo
     return replace(
         rollout,
         logp_old=score.logp if config.recompute_old else rollout.logp_old,
+        logp_rollout=rollout.logp_old if config.recompute_old else None,
         routes=score.routes if config.replay == "r2" else rollout.routes,
     )
 

@@ -15,7 +15,7 @@ import torch
 
 from gspo_edu import __version__, cli
 from gspo_edu.checkpoint import load_card, save_policy, shipped_policies
-from gspo_edu.config import OF_CRITIC, TrainConfig, preset_names
+from gspo_edu.config import OF_CORRECTION, OF_CRITIC, TrainConfig, preset_names
 from gspo_edu.run_lock import only_one
 from gspo_edu.runs import read_config
 
@@ -55,6 +55,12 @@ VALUES = {
     "advantage_eps": 1e-4,
     "mask_unfinished": True,
     "recompute_old": True,
+    "engine": "bf16",
+    "lag": 2,
+    "correction": "icepop",
+    "tis_cap": 3.0,
+    "icepop_low": 0.4,
+    "icepop_high": 4.0,
     "replay": "r3",
     "balance": 0.01,
     "critic": True,
@@ -87,6 +93,7 @@ OWNER = {
     "tau_neg": "sapo",
     **dict.fromkeys(("critic", *OF_CRITIC), "ppo"),
 }
+CORRECTED = {"engine": "int8", "recompute_old": True}
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +146,8 @@ def test_every_field_is_a_flag_and_comes_back_through_a_file(says, tmp_path, nam
         settings["objective"] = OWNER[name]
     if name in OF_CRITIC:
         settings["critic"] = True
+    if name in ("correction", *OF_CORRECTION):
+        settings |= {**CORRECTED, "correction": OF_CORRECTION.get(name, "icepop")}
     words = [word for key, value in settings.items() for word in flag(key, value)]
     status, printed, _ = says("config", *words)
     assert status == 0
