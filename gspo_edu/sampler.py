@@ -80,8 +80,26 @@ def sampled_rollout(
         shape = (task.max_new_tokens, len(prompts) * group_size, model.config.vocab_size)
         noise = sampling_noise(shape, generator)
         sampled = fixed_answers(model, prompts, group_size, noise, temperature)
-        return rollout_of(task, prompts, sampled, model.config)
-    device, config, limit = prompts.device, model.config, task.max_new_tokens
+    else:
+        limit = task.max_new_tokens
+        sampled = sampled_answers(model, prompts, group_size, limit, temperature, generator)
+    return rollout_of(task, prompts, sampled, model.config)
+
+
+@torch.no_grad()
+def sampled_answers(
+    model: TinyMoE,
+    prompts: Tensor,
+    group_size: int,
+    limit: int,
+    temperature: float,
+    generator: torch.Generator,
+) -> Sampled:
+    """Let answers grow, each to its end token or to ``limit`` tokens; see ``sampled_rollout``.
+
+    The columns of the result end with the longest answer.
+    """
+    device, config = prompts.device, model.config
     group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     read = Sequences(len(prompts), prompts.shape[1] - 1)
     prompt_pass = model(prompts[:, :-1].flatten(), read)
@@ -108,8 +126,7 @@ def sampled_rollout(
         cache.next_step(going_on)
     width = int(masked_after_end(tokens)[0].sum(dim=1).max())
     answers = (tokens[:, :width], logp[:, :width], routes[:, :width])
-    finite = torch.ones(1, dtype=torch.bool)
-    return rollout_of(task, prompts, Sampled(*answers, prompt_pass.routes, finite), config)
+    return Sampled(*answers, prompt_pass.routes, torch.ones(1, dtype=torch.bool))
 
 
 class Sampled(NamedTuple):
