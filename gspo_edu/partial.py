@@ -2,7 +2,7 @@
 
 Whoever waits for the longest answer lets the machine idle. So each round grants every open answer
 ``budget`` more tokens; groups whose answers have all ended are trained on, the others wait for the
-next round, whose policy has moved on (Kimi k1.5, arXiv 2501.12599, section 2.6.2). An answer may
+next round, whose policy has moved on (Kimi k1.5, arXiv 2501.12599). An answer may
 then have several authors, and pi_old of a token is the policy that wrote this token.
 
     open_answers = PartialRollouts(task, budget=6, group_size=8)
