@@ -6,7 +6,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-SHARED = ("math", "frame")
+IMPORT = re.compile(r"^import \{[^}]*\} from \"\./(\w+)\.js\";\n", flags=re.MULTILINE)
 
 
 def source(file_name: str) -> str:
@@ -14,15 +14,22 @@ def source(file_name: str) -> str:
     return (files("gspo_edu.widgets") / "static" / file_name).read_text(encoding="utf-8")
 
 
+def parts(name: str) -> list[str]:
+    """``name`` and all the scripts that it imports, each once and after those it imports."""
+    found: dict[str, None] = {}
+    for other in IMPORT.findall(source(f"{name}.js")):
+        found |= dict.fromkeys(parts(other))
+    return [*found, name]
+
+
 @cache
 def script(name: str) -> str:
-    """``math.js``, ``frame.js`` and ``<name>.js`` as one script that defines ``render``.
+    """``<name>.js`` and what it imports as one script that defines ``render``.
 
     The files are ES modules, so that Node can test them one by one. A widget is sent to the
     browser as one text, so their import and export statements fall away here.
     """
-    parts = [source(f"{part}.js") for part in (*SHARED, name)]
-    joined = re.sub(r"^import [^;]*;\n", "", "\n".join(parts), flags=re.MULTILINE)
+    joined = "\n".join(IMPORT.sub("", source(f"{part}.js")) for part in parts(name))
     return re.sub(r"^export ", "", joined, flags=re.MULTILINE)
 
 

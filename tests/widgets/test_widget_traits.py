@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from gspo_edu.widgets import (
     static_outputs,
     to_html,
 )
-from gspo_edu.widgets.assets import SHARED, module, source
+from gspo_edu.widgets.assets import module, parts, source
 from gspo_edu.widgets.base import CLIP_RANGES
 from gspo_edu.widgets.gradient_weights import KEYWORDS
 
@@ -320,21 +321,22 @@ def test_assembled_module(widget_class, tmp_path):
 
 
 @every_widget
-def test_imports_of_the_script_are_used_and_exist(widget_class):
-    code = source(f"{widget_class.name}.js")
-    exported = {
-        f"./{part}.js": set(
-            re.findall(r"^export (?:function|const) (\w+)", source(f"{part}.js"), flags=re.M)
-        )
-        for part in SHARED
-    }
-    imports = re.findall(r'^import \{([^}]*)\} from "([^"]*)";', code, flags=re.MULTILINE)
-    assert imports
-    body = re.sub(r"^import .*$", "", code, flags=re.MULTILINE)
-    for names, file in imports:
-        for name in re.findall(r"\w+", names):
-            assert name in exported[file]
-            assert re.search(rf"\b{name}\b", body), f"{name} is imported but not used"
+def test_imports_of_the_scripts_are_used_and_exist(widget_class):
+    for part in parts(widget_class.name):
+        code = source(f"{part}.js")
+        imports = re.findall(r'^import \{([^}]*)\} from "\./(\w+)\.js";', code, flags=re.MULTILINE)
+        assert imports or part in {"math", "text", "frame"}
+        body = re.sub(r"^import [^;]*;$", "", code, flags=re.MULTILINE)
+        for names, file in imports:
+            exported = re.findall(r"^export (?:function|const) (\w+)", source(f"{file}.js"), re.M)
+            for name in re.findall(r"\w+", names):
+                assert name in exported
+                assert re.search(rf"\b{name}\b", body), f"{part}: {name} is not used"
+
+
+def test_every_script_is_of_a_widget():
+    used = {part for widget_class in WIDGETS for part in parts(widget_class.name)}
+    assert used == {file.stem for file in (files("gspo_edu.widgets") / "static").glob("*.js")}
 
 
 def test_static_outputs_keeps_the_picture_only():

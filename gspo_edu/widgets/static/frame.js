@@ -1,4 +1,4 @@
-// What all widgets share: elements, one redraw per frame, sliders, choices, axes, live text.
+// What all widgets share: elements, one redraw per frame, sliders, choices, live text.
 
 const SVG = "http://www.w3.org/2000/svg";
 const unique = () => `gspo-${Math.random().toString(36).slice(2)}`;
@@ -98,35 +98,6 @@ export function mount({ model, el }, title, names, lines, build) {
   };
 }
 
-// An SVG as wide as its place and `height` pixels high; width(plot) is the current width in pixels.
-export function plot(height, label) {
-  return svg("svg", {
-    class: "gspo-plot",
-    height,
-    role: "img",
-    "aria-label": label,
-  });
-}
-
-export const width = (plot) => plot.plotWidth || 600;
-
-// Calls move(x, y, first) with pixel positions inside `node` while the pointer is down.
-export function drag(node, move) {
-  const report = (event, first) => {
-    const box = node.getBoundingClientRect();
-    move(event.clientX - box.left, event.clientY - box.top, first);
-  };
-  node.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    node.setPointerCapture(event.pointerId);
-    event.preventDefault();
-    report(event, true);
-  });
-  node.addEventListener("pointermove", (event) => {
-    if (node.hasPointerCapture(event.pointerId)) report(event, false);
-  });
-}
-
 // A native range input with a label and a value. show() sets all that can change.
 export function slider(label, input) {
   const id = unique();
@@ -149,16 +120,18 @@ export function slider(label, input) {
 // A slider over given positive values, small to large: each key press reaches the next of them.
 export function steps(label, values, input) {
   const { node, show } = slider(label, (index) => input(values[index]));
-  const nearest = (value) => {
-    const next = Math.max(values.findIndex((one) => one >= value), 0);
-    if (values.at(-1) < value) return values.length - 1;
-    return next > 0 && value * value < values[next] * values[next - 1] ? next - 1 : next;
-  };
   return {
     node,
     show: (value, text, newLabel = label) =>
-      show({ min: 0, max: values.length - 1, step: 1, at: nearest(value), text, label: newLabel }),
+      show({ min: 0, max: values.length - 1, step: 1, at: nearestIndex(values, value), text, label: newLabel }),
   };
+}
+
+// Index of the one of `values`, positive and from small to large, that is nearest by its logarithm.
+export function nearestIndex(values, value) {
+  const next = values.findIndex((one) => one >= value);
+  if (next < 0) return values.length - 1;
+  return next > 0 && value * value < values[next] * values[next - 1] ? next - 1 : next;
 }
 
 // All numbers with two significant digits from `low` to `high`.
@@ -227,85 +200,3 @@ export function legend(entries) {
   );
   return h("ul", { class: "gspo-legend" }, ...items);
 }
-
-// A linear map from [a, b] to [x, y], and back.
-export function scale(a, b, x, y) {
-  const to = (value) => x + ((value - a) / (b - a)) * (y - x);
-  to.back = (pixel) => a + ((pixel - x) / (y - x)) * (b - a);
-  return to;
-}
-
-// About `count` round numbers within [low, high], each with its text.
-export function ticks(low, high, count) {
-  const raw = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw * 0.999);
-  const first = Math.ceil(low / step - 1e-9);
-  const last = Math.floor(high / step + 1e-9);
-  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-  return Array.from({ length: last - first + 1 }, (_, i) => {
-    const value = (first + i) * step;
-    return [value, fixed(value, digits)];
-  });
-}
-
-// Axis marks with labels along the lower or left edge, and their grid lines.
-export function axis(parent, vertical) {
-  const group = svg("g");
-  parent.append(group);
-  const lines = pool(group, () => svg("line", { class: "gspo-grid" }));
-  const labels = pool(group, () =>
-    svg("text", { class: "gspo-tick", "text-anchor": vertical ? "end" : "middle" }),
-  );
-  return (marks, near, far) => {
-    const line = lines(marks.length);
-    const label = labels(marks.length);
-    marks.forEach(([at, text], i) => {
-      set(
-        line[i],
-        vertical ? { x1: near, x2: far, y1: at, y2: at } : { x1: at, x2: at, y1: near, y2: far },
-      );
-      set(label[i], vertical ? { x: near - 8, y: at + 4 } : { x: at, y: near + 18 });
-      write(label[i], text);
-    });
-  };
-}
-
-export const path = (points) =>
-  points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)},${y.toFixed(2)}`).join("");
-
-// Upright rectangles [left, top, wide, tall] as one path: a hundred of them cost as much as one.
-export const boxes = (all) =>
-  all
-    .map((box) => box.map((size) => size.toFixed(2)))
-    .map(([left, top, wide, tall]) => `M${left},${top}h${wide}v${tall}h-${wide}z`)
-    .join("");
-
-export const signed = (value, digits = 2) => {
-  const text = Math.abs(value).toFixed(digits);
-  if (Number(text) === 0) return "0";
-  return (value < 0 ? "−" : "+") + text;
-};
-
-export const fixed = (value, digits) => value.toFixed(digits).replace("-", "−");
-
-// `digits` significant digits, as a person would write them.
-export function significant(value, digits = 4) {
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e6)) {
-    const [mantissa, exponent] = value.toExponential(digits - 1).split("e");
-    return `${Number(mantissa)}·10${superscript(Number(exponent))}`.replace("-", "−");
-  }
-  return String(Number(value.toPrecision(digits))).replace("-", "−");
-}
-
-// A small number as code writes it: 0.2, 3e-4.
-export const short = (value) => (value < 0.001 ? value.toExponential() : String(value));
-
-export const superscript = (number) =>
-  String(number).replace(/[-\d]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
-
-export const percent = (share) => {
-  if (share > 0 && share < 0.0005) return "< 0.1\u00a0%";
-  return `${(100 * share).toFixed(1)}\u00a0%`;
-};

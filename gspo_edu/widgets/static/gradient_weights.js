@@ -1,74 +1,27 @@
 // Gradient weights: for a few answers, what each objective gives to every token.
 
-import { OBJECTIVES, sequenceRatio, sum } from "./math.js";
+import { sum } from "./math.js";
+import { signed, significant } from "./text.js";
 import {
-  axis,
-  boxes,
   button,
   choice,
-  drag,
   facts,
   h,
   legend,
   mount,
-  plot,
+  nearestIndex,
   pool,
-  scale,
   set,
-  signed,
-  significant,
   slider,
   steps,
   svg,
   twoDigits,
-  width,
   write,
 } from "./frame.js";
+import { plot, scale, width } from "./plot.js";
+import { ratioBars } from "./ratio_bars.js";
+import { allWeights, count, ROWS, sentence, TRAITS, weightTable } from "./gradient_rows.js";
 
-const LOW = twoDigits(0.0001, 0.9);
-const HIGH = twoDigits(0.0001, 4);
-const LOGS = twoDigits(0.01, 2);
-const TAUS = twoDigits(0.1, 5);
-const range = (name) => [
-  [`${name}_low`, "low", "range: below 1 by", LOW],
-  [`${name}_high`, "high", "range: above 1 by", HIGH],
-];
-// Name, label, and the settings with sliders: [trait, keyword in math.js, label, values].
-// The last entry of Dr. GRPO is what it shares with another row, which has the sliders for it.
-const ROWS = [
-  ["grpo", "GRPO", range("grpo")],
-  ["dr_grpo", "Dr. GRPO", [["max_len", "maxLen", "constant length", count(1, 64)]], range("grpo")],
-  ["dapo", "DAPO", range("dapo")],
-  ["cispo", "CISPO", [["cispo_cap", "cap", "cap of the ratio", twoDigits(0.1, 20)]]],
-  ["gspo", "GSPO", range("gspo")],
-  [
-    "gmpo",
-    "GMPO",
-    [
-      ["gmpo_low", "low", "log-ratio: below 0 by", LOGS],
-      ["gmpo_high", "high", "log-ratio: above 0 by", LOGS],
-    ],
-  ],
-  [
-    "sapo",
-    "SAPO",
-    [
-      ["sapo_pos", "tauPos", "temperature, A > 0", TAUS],
-      ["sapo_neg", "tauNeg", "temperature, A < 0", TAUS],
-    ],
-  ],
-];
-// How a weight comes about where the gradient flows.
-const FORMULAS = {
-  grpo: "r·A / (G·L)",
-  dr_grpo: "r·A / (G · constant)",
-  dapo: "r·A / (all tokens)",
-  cispo: "min(r, cap)·A / (all tokens)",
-  gspo: "s·A / (G·L)",
-  gmpo: "A / (G·L) times the mean of the clipped ratios",
-  sapo: "r·A / (G·L) times how far the gate is open",
-};
-const TRAITS = ROWS.flatMap(([, , settings]) => settings.map(([trait]) => trait));
 const NAMES = ["ratios", "advantages", "objective", "answer", "token", ...TRAITS];
 const EDGE = { left: 66, right: 4, top: 22 };
 const CHART = 110; // height of the bars
@@ -78,17 +31,10 @@ const HEIGHT = CELLS + ROWS.length * ROW + 4;
 const GAP = 0.4; // between two answers, in columns
 const MOST = { answers: 6, tokens: 12, all: 40 };
 const RATIOS = [...twoDigits(0.1, 0.99), ...count(100, 199).map((n) => n / 100), ...twoDigits(2, 10)];
-const ZOOMS = [1.5, 2, 3, 5, 10, 100];
 const ONE_BATCH = [[1.5, 0.5, 1], [0.5, 2], [1.25], [1.2, 0.9, 1, 1.1]];
-
-function count(first, last) {
-  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
-}
 
 export function render(context) {
   return mount(context, "Gradient weights", NAMES, [2, 3, 5], ({ root, get, change, say }) => {
-    let zoom = ZOOMS[0];
-    let dragging = false; // the axis never changes under the moving hand
     let places = []; // [answer, token, left edge in columns] of every token
 
     const chosen = () => {
@@ -108,13 +54,7 @@ export function render(context) {
     const start = (ratios, advantages) => change({ ratios, advantages, answer: 1, token: 1 });
 
     const chart = plot(HEIGHT, "Bars of the token ratios, and each token's weight per objective");
-    chart.classList.add("gspo-updown");
-    const band = svg("rect", { class: "gspo-band" });
-    const back = svg("g");
-    const yAxis = axis(back, true);
-    const bars = svg("path", { class: "gspo-barre" });
-    const chosenBar = svg("path", { class: "gspo-barre", "data-chosen": "true" });
-    const one = svg("line", { class: "gspo-base" });
+    const bars = ratioBars(chart, { ...EDGE, height: CHART });
     const barTexts = pool(chart, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
     const titles = pool(chart, () => svg("text", { class: "gspo-title", "text-anchor": "middle" }));
     const yLabel = svg("text", { class: "gspo-label", x: 0, y: 13 }, "ratio (log)");
@@ -126,34 +66,21 @@ export function render(context) {
       const texts = pool(group, () => svg("text", { "text-anchor": "middle" }));
       return { name, group, label: group.firstChild, cells, texts };
     });
-    chart.append(band, back, bars, chosenBar, one, yLabel, ...lines.map((line) => line.group));
-    chart.append(column);
+    chart.append(yLabel, ...lines.map((line) => line.group), column);
 
     let x = scale(0, 1, 0, 1);
-    let y = scale(0, 1, 0, 1);
-    let held = [0, 0];
-    drag(chart, (px, py, first) => {
-      if (first) {
-        const at = x.back(px);
-        const near = places.reduce((a, b) =>
-          Math.abs(b[2] + 0.5 - at) < Math.abs(a[2] + 0.5 - at) ? b : a,
-        );
-        held = [near[0], near[1]];
-        dragging = py < EDGE.top + CHART + 4;
-        const row = Math.floor((py - CELLS) / ROW);
-        if (row >= 0 && row < ROWS.length) change({ objective: ROWS[row][0] });
-        if (!dragging) change({ answer: held[0] + 1, token: held[1] + 1 });
-      }
-      const reach = Math.log(zoom);
-      if (dragging) setRatio(...held, Math.exp(Math.min(Math.max(y.back(py), -reach), reach)));
+    bars.pull({
+      pick(px) {
+        const away = (place) => Math.abs(place[2] + 0.5 - x.back(px));
+        return places.reduce((a, b) => (away(b) < away(a) ? b : a));
+      },
+      press([i, t], py) {
+        const row = ROWS[Math.floor((py - CELLS) / ROW)];
+        change({ answer: i + 1, token: t + 1, ...(row && { objective: row[0] }) });
+      },
+      setRatio: ([i, t], value) => setRatio(i, t, value),
+      redraw: () => draw(),
     });
-    const release = () => {
-      if (!dragging) return;
-      dragging = false;
-      draw();
-    };
-    chart.addEventListener("pointerup", release);
-    chart.addEventListener("pointercancel", release);
 
     const answer = slider("answer", (at) => change({ answer: at, token: 1 }));
     const token = slider("token", (at) => change({ token: at }));
@@ -245,18 +172,7 @@ export function render(context) {
       const ratios = get("ratios");
       const [i, t] = chosen();
       const name = get("objective");
-      const most = Math.max(...ratios.map((row) => row.length));
-      const mask = ratios.map((row) => count(1, most).map((k) => Number(k <= row.length)));
-      const logp = mask.map((row, a) => row.map((on, k) => (on ? Math.log(ratios[a][k]) : 0)));
-      const old = mask.map((row) => row.map(() => 0));
-      const results = {};
-      for (const [key, , settings, more = []] of ROWS) {
-        const chosenSettings = [...settings, ...more].map(([trait, word]) => [word, get(trait)]);
-        const given = [logp, old, get("advantages"), mask, Object.fromEntries(chosenSettings)];
-        const { gradient } = OBJECTIVES[key](...given);
-        results[key] = ratios.map((row, a) => row.map((_, k) => 0 - gradient[a][k]));
-      }
-      const s = sequenceRatio(logp, old, mask);
+      const { weights: results, s } = allWeights(ratios, get("advantages"), get);
 
       let left = 0;
       places = [];
@@ -270,30 +186,16 @@ export function render(context) {
       const low = EDGE.top + CHART;
       x = scale(0, left - GAP, EDGE.left, wide - EDGE.right);
       const cell = x(1) - x(0);
-      const furthest = Math.exp(Math.max(...ratios.flat().map((r) => Math.abs(Math.log(r)))));
-      if (!dragging) zoom = ZOOMS.find((size) => size >= furthest * 1.04) ?? furthest * 1.04;
-      const reach = Math.log(zoom);
-      y = scale(-reach, reach, low, EDGE.top);
-      const at = (value) => y(Math.min(Math.max(Math.log(value), -reach), reach));
-
-      yAxis(
-        [1 / zoom, 1, zoom].map((v) => [at(v), significant(v, 2)]),
-        EDGE.left,
-        wide - EDGE.right,
-      );
-      const top = at(1 + get("grpo_high"));
-      set(band, { x: EDGE.left, y: top, width: wide - EDGE.right - EDGE.left });
-      set(band, { height: at(1 - get("grpo_low")) - top });
-      set(one, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(1), y2: at(1) });
       const gap = Math.min(cell * 0.06, 4);
-      const bar = ([a, k, column]) => {
-        const value = ratios[a][k];
-        const high = at(Math.max(value, 1)) - 0.75;
-        return [x(column) + gap, high, cell - 2 * gap, at(Math.min(value, 1)) + 0.75 - high];
-      };
-      const mine = places.find(([a, k]) => a === i && k === t);
-      set(bars, { d: boxes(places.map(bar)) });
-      set(chosenBar, { d: boxes([bar(mine)]) });
+      const own = places.findIndex(([a, k]) => a === i && k === t);
+      bars.draw({
+        ratios: ratios.flat(),
+        spans: places.map((place) => [x(place[2]) + gap, cell - 2 * gap]),
+        chosen: own,
+        low: get("grpo_low"),
+        high: get("grpo_high"),
+        wide,
+      });
       const roomy = cell >= 30;
       barTexts(roomy ? places.length : 0).forEach((text, n) => {
         const [a, k, column] = places[n];
@@ -332,7 +234,7 @@ export function render(context) {
         });
       }
       const line = ROWS.findIndex(([key]) => key === name);
-      set(column, { x: x(mine[2]), y: CELLS + line * ROW, width: cell, height: ROW, rx: 4 });
+      set(column, { x: x(places[own][2]), y: CELLS + line * ROW, width: cell, height: ROW, rx: 4 });
 
       const [, label, settings] = ROWS[line];
       shown = settings;
@@ -345,7 +247,7 @@ export function render(context) {
           min: 0,
           max: values.length - 1,
           step: 1,
-          at: nearest(values, value),
+          at: nearestIndex(values, value),
           text: significant(value, 3),
           label: `${label}, ${text}`,
         });
@@ -396,48 +298,3 @@ export function render(context) {
   });
 }
 
-function nearest(values, value) {
-  const distance = (one) => Math.abs(Math.log(one / value));
-  return values.reduce((best, one, i) => (distance(one) < distance(values[best]) ? i : best), 0);
-}
-
-function sentence(label, name, i, t, weight, A, silent, total) {
-  const who = `token ${t + 1} of answer ${i + 1}`;
-  const whole = `In all, the gradient of ${silent} of ${total} tokens is exactly zero.`;
-  if (weight !== 0) {
-    return `${label}: ${who} gets ${FORMULAS[name]} = ${signed(weight, 4)}. ${whole}`;
-  }
-  const moved = A > 0 ? "likelier already" : "less likely already";
-  const unit = name === "gspo" ? "its answer has become" : "it has become";
-  const reason = A === 0 ? "A = 0" : `${unit} ${moved}, beyond the range`;
-  return `${label}: ${who} gets no gradient, since ${reason}. ${whole}`;
-}
-
-function weightTable() {
-  const rows = ROWS.map(([key, label]) => ({
-    key,
-    head: h("th", { scope: "row" }, label),
-    weight: h("td", { "data-weight": key }),
-    silent: h("td", { "data-silent": key }),
-  }));
-  const heads = ["", "this token", "gradient 0"].map((text) => h("th", { scope: "col" }, text));
-  const node = h(
-    "table",
-    { class: "gspo-weights" },
-    h("caption", {}, "Weight of the chosen token, and tokens without gradient."),
-    h("thead", {}, h("tr", {}, ...heads)),
-    h("tbody", {}, ...rows.map(({ head, weight, silent }) => h("tr", {}, head, weight, silent))),
-  );
-  return {
-    node,
-    show(results, i, t, silent, total, name) {
-      for (const { key, weight, silent: zeros } of rows) {
-        const value = results[key][i][t];
-        write(weight, value === 0 ? "0" : signed(value, 4));
-        write(zeros, `${silent(key)} of ${total}`);
-        set(weight, { "data-tone": value > 0 ? "blue" : value < 0 ? "red" : "soft" });
-        set(weight, { "data-mine": key === name });
-      }
-    },
-  };
-}

@@ -1,24 +1,9 @@
 // Rewards of one group: mean, std, advantages, and who is pushed up or down.
 
 import { groupAdvantages, meanAndStd, sum } from "./math.js";
-import {
-  axis,
-  button,
-  choice,
-  facts,
-  fixed,
-  h,
-  mount,
-  plot,
-  pool,
-  scale,
-  set,
-  signed,
-  slider,
-  svg,
-  width,
-  write,
-} from "./frame.js";
+import { fixed, signed } from "./text.js";
+import { button, choice, facts, h, mount, pool, set, slider, svg, write } from "./frame.js";
+import { axis, plot, scale, width } from "./plot.js";
 
 const NAMES = ["rewards", "ddof", "normalize", "low", "high"];
 const ROW = 40;

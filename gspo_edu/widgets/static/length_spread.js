@@ -1,29 +1,9 @@
 // How far the sequence ratio spreads at a length, and the share of answers that is clipped.
 
 import { middle90, sequenceRatioSpread } from "./math.js";
-import {
-  axis,
-  choice,
-  drag,
-  facts,
-  h,
-  legend,
-  mount,
-  path,
-  percent,
-  plot,
-  scale,
-  set,
-  short,
-  significant,
-  steps,
-  superscript,
-  svg,
-  ticks,
-  twoDigits,
-  width,
-  write,
-} from "./frame.js";
+import { percent, short, significant, superscript } from "./text.js";
+import { choice, facts, h, legend, mount, set, steps, svg, twoDigits, write } from "./frame.js";
+import { axis, drag, path, plot, scale, ticks, width } from "./plot.js";
 
 const NAMES = ["sigma", "length", "clip_low", "clip_high"];
 const HEIGHT = 230;

@@ -1,29 +1,23 @@
 // One answer: the ratios of its tokens, their product and geometric mean, and who is clipped.
 
 import { grpo, gspo, productRatio, sequenceRatio, sum } from "./math.js";
+import { fixed, significant } from "./text.js";
 import {
-  axis,
-  boxes,
   button,
-  drag,
   facts,
-  fixed,
   h,
   legend,
   mount,
-  path,
-  plot,
   pool,
-  scale,
   set,
-  significant,
   slider,
   steps,
   svg,
   twoDigits,
-  width,
   write,
 } from "./frame.js";
+import { boxes, plot, scale, width } from "./plot.js";
+import { ratioBars } from "./ratio_bars.js";
 
 const NAMES = ["ratios", "grpo_low", "grpo_high", "gspo_low", "gspo_high", "token"];
 const EDGE = { left: 78, right: 4, top: 28 };
@@ -42,23 +36,9 @@ const RATIOS = [
   ...Array.from({ length: 100 }, (_, i) => 1 + i / 100),
   ...twoDigits(2, 100),
 ];
-// The axis runs from 1 / outer to outer and is marked at inner, too: [outer, inner].
-const ZOOMS = [
-  [1.5, 1.2],
-  [2, 1.5],
-  [3, 2],
-  [5, 2],
-  [10, 3],
-  [20, 5],
-  [50, 10],
-  [100, 10],
-];
 
 export function render(context) {
   return mount(context, "One answer", NAMES, [2, 4, 6], ({ root, get, change, say }) => {
-    let [zoom, inner] = ZOOMS[0];
-    let dragging = false; // the axis never changes under the moving hand
-
     const chosen = () => Math.min(get("token"), get("ratios").length);
     const setRatio = (index, value) => {
       const ratios = [...get("ratios")];
@@ -68,18 +48,10 @@ export function render(context) {
     const start = (ratios, token) => change({ ratios, token });
 
     const chart = plot(HEIGHT, "Bars of the token ratios, and which tokens each objective clips");
-    chart.classList.add("gspo-updown");
-    const back = svg("g");
+    const bars = ratioBars(chart, { ...EDGE, height: CHART });
     const front = svg("g");
-    const band = svg("rect", { class: "gspo-band" });
-    const yAxis = axis(back, true);
-    const bars = svg("path", { class: "gspo-barre" });
-    const chosenBar = svg("path", { class: "gspo-barre", "data-chosen": "true" });
-    const handles = svg("path", { class: "gspo-handle" });
-    const chosenHandle = svg("path", { class: "gspo-handle", "data-chosen": "true" });
     const names = pool(front, () => svg("text", { class: "gspo-tick", "text-anchor": "middle" }));
     const namesLabel = svg("text", { class: "gspo-label", x: 0, y: EDGE.top + CHART + 17 });
-    const one = svg("line", { class: "gspo-base" });
     const mean = svg("line", { class: "gspo-mean" });
     const meanText = svg("text", { class: "gspo-title", "text-anchor": "end", y: 13 });
     const yLabel = svg("text", { class: "gspo-label", x: 0, y: 13 }, "token ratio (log)");
@@ -98,30 +70,16 @@ export function render(context) {
         texts: pool(group, () => svg("text", { "text-anchor": "middle" })),
       };
     });
-    chart.append(band, back, bars, chosenBar, one, mean, handles, chosenHandle, front);
-    chart.append(meanText, yLabel, namesLabel);
+    chart.append(mean, front, meanText, yLabel, namesLabel);
     chart.append(...strips.map((strip) => strip.group));
 
     let x = scale(0, 1, 0, 1);
-    let y = scale(0, 1, 0, 1);
-    let held = 0;
-    drag(chart, (px, py, first) => {
-      const count = get("ratios").length;
-      if (first) held = Math.min(Math.max(Math.floor(x.back(px)), 0), count - 1);
-      if (first && py > EDGE.top + CHART + 4) change({ token: held + 1 });
-      else if (first || dragging) {
-        dragging = true;
-        setRatio(held, Math.exp(Math.min(Math.max(y.back(py), -Math.log(zoom)), Math.log(zoom))));
-      }
-    });
-    const release = () => {
-      if (!dragging) return;
-      dragging = false;
-      change({ token: chosen() });
-      draw();
+    const pick = (px) => {
+      const last = get("ratios").length - 1;
+      return Math.min(Math.max(Math.floor(x.back(px)), 0), last);
     };
-    chart.addEventListener("pointerup", release);
-    chart.addEventListener("pointercancel", release);
+    const press = (index) => change({ token: index + 1 });
+    bars.pull({ pick, press, setRatio, redraw: () => draw() });
 
     const token = slider("token", (at) => change({ token: at }));
     const ratio = steps("its ratio", RATIOS, (value) => setRatio(chosen() - 1, value));
@@ -186,50 +144,17 @@ export function render(context) {
         return objective(answer[0], answer[1], [sign], answer[2], ranges[name]);
       };
 
-      const furthest = Math.exp(Math.max(...ratios.map((r) => Math.abs(Math.log(r)))) * 1.04);
-      if (!dragging) {
-        const huge = [10 ** Math.ceil(Math.log10(furthest)), 10];
-        [zoom, inner] = ZOOMS.find(([size]) => size >= furthest) ?? huge;
-      }
       const wide = width(chart);
       const low = EDGE.top + CHART;
       x = scale(0, count, EDGE.left, wide - EDGE.right);
-      y = scale(-Math.log(zoom), Math.log(zoom), low, EDGE.top);
       const cell = x(1) - x(0);
       const gap = cell > 12 ? Math.min(cell * 0.06, 8) : cell > 5 ? 1 : 0.25;
-      const at = (value) => y(Math.min(Math.max(Math.log(value), -Math.log(zoom)), Math.log(zoom)));
-
-      const marks = [1 / zoom, 1 / inner, 1, inner, zoom];
-      yAxis(
-        marks.map((v) => [at(v), significant(v, 2)]),
-        EDGE.left,
-        wide - EDGE.right,
-      );
-      const { low: down, high: up } = ranges.GRPO;
-      set(band, {
-        x: EDGE.left,
-        width: wide - EDGE.right - EDGE.left,
-        y: at(1 + up),
-        height: at(1 - down) - at(1 + up),
-      });
-      set(one, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(1), y2: at(1) });
-      set(mean, { x1: EDGE.left, x2: wide - EDGE.right, y1: at(s), y2: at(s) });
+      const spans = ratios.map((_, i) => [x(i) + gap, cell - 2 * gap]);
+      bars.draw({ ratios, spans, chosen: index, ...ranges.GRPO, wide });
+      set(mean, { x1: EDGE.left, x2: wide - EDGE.right, y1: bars.at(s), y2: bars.at(s) });
       set(meanText, { x: wide - EDGE.right });
       write(meanText, `dashed: s = ${s.toFixed(6)}`);
 
-      const box = (value, i) => {
-        const top = at(Math.max(value, 1)) - 0.75;
-        return [x(i) + gap, top, cell - 2 * gap, at(Math.min(value, 1)) + 0.75 - top];
-      };
-      const top = (value, i) =>
-        path([
-          [x(i) + gap, at(value)],
-          [x(i + 1) - gap, at(value)],
-        ]);
-      set(bars, { d: boxes(ratios.map(box)) });
-      set(chosenBar, { d: boxes([box(ratios[index], index)]) });
-      set(handles, { d: cell > 12 ? ratios.map(top).join("") : "" });
-      set(chosenHandle, { d: top(ratios[index], index) });
       const every = cell >= 34 ? 1 : Math.ceil(count / 5);
       const labelled = ratios
         .map((_, i) => i)

@@ -1,27 +1,9 @@
 // The clipped objective over the ratio: one point to drag, its slope, and the truth table.
 
 import { clippedSurrogate } from "./math.js";
-import {
-  axis,
-  choice,
-  drag,
-  facts,
-  h,
-  legend,
-  mount,
-  path,
-  plot,
-  scale,
-  set,
-  short,
-  signed,
-  significant,
-  slider,
-  svg,
-  ticks,
-  width,
-  write,
-} from "./frame.js";
+import { short, signed, significant } from "./text.js";
+import { choice, facts, h, legend, mount, set, slider, svg, write } from "./frame.js";
+import { axis, drag, path, plot, scale, ticks, width } from "./plot.js";
 
 const NAMES = ["objective", "clip_low", "clip_high", "ratio", "advantage"];
 const HEIGHT = 300;

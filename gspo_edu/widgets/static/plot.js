@@ -1,0 +1,86 @@
+// Plots: an SVG with scales, axes and marks, and the hand that drags in it.
+
+import { pool, set, svg, write } from "./frame.js";
+import { fixed } from "./text.js";
+
+// An SVG as wide as its place and `height` pixels high; width(plot) is the current width in pixels.
+export function plot(height, label) {
+  return svg("svg", {
+    class: "gspo-plot",
+    height,
+    role: "img",
+    "aria-label": label,
+  });
+}
+
+export const width = (plot) => plot.plotWidth || 600;
+
+// Calls move(x, y, first) with pixel positions inside `node` while the pointer is down.
+export function drag(node, move) {
+  const report = (event, first) => {
+    const box = node.getBoundingClientRect();
+    move(event.clientX - box.left, event.clientY - box.top, first);
+  };
+  node.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    node.setPointerCapture(event.pointerId);
+    event.preventDefault();
+    report(event, true);
+  });
+  node.addEventListener("pointermove", (event) => {
+    if (node.hasPointerCapture(event.pointerId)) report(event, false);
+  });
+}
+
+// A linear map from [a, b] to [x, y], and back.
+export function scale(a, b, x, y) {
+  const to = (value) => x + ((value - a) / (b - a)) * (y - x);
+  to.back = (pixel) => a + ((pixel - x) / (y - x)) * (b - a);
+  return to;
+}
+
+// About `count` round numbers within [low, high], each with its text.
+export function ticks(low, high, count) {
+  const raw = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  const last = Math.floor(high / step + 1e-9);
+  const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+  return Array.from({ length: last - first + 1 }, (_, i) => {
+    const value = (first + i) * step;
+    return [value, fixed(value, digits)];
+  });
+}
+
+// Axis marks with labels along the lower or left edge, and their grid lines.
+export function axis(parent, vertical) {
+  const group = svg("g");
+  parent.append(group);
+  const lines = pool(group, () => svg("line", { class: "gspo-grid" }));
+  const labels = pool(group, () =>
+    svg("text", { class: "gspo-tick", "text-anchor": vertical ? "end" : "middle" }),
+  );
+  return (marks, near, far) => {
+    const line = lines(marks.length);
+    const label = labels(marks.length);
+    marks.forEach(([at, text], i) => {
+      set(
+        line[i],
+        vertical ? { x1: near, x2: far, y1: at, y2: at } : { x1: at, x2: at, y1: near, y2: far },
+      );
+      set(label[i], vertical ? { x: near - 8, y: at + 4 } : { x: at, y: near + 18 });
+      write(label[i], text);
+    });
+  };
+}
+
+export const path = (points) =>
+  points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(2)},${y.toFixed(2)}`).join("");
+
+// Upright rectangles [left, top, wide, tall] as one path: a hundred of them cost as much as one.
+export const boxes = (all) =>
+  all
+    .map((box) => box.map((size) => size.toFixed(2)))
+    .map(([left, top, wide, tall]) => `M${left},${top}h${wide}v${tall}h-${wide}z`)
+    .join("");
