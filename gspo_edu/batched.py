@@ -44,6 +44,7 @@ from gspo_edu.sampler import (
     sampling_noise,
 )
 from gspo_edu.stacked import StackedPolicy
+from gspo_edu.tasks import TwoTurnWalk
 from gspo_edu.trainer import EVAL_ANSWERS, Trainer, with_old
 
 if TYPE_CHECKING:
@@ -318,6 +319,11 @@ def check_batch(trainers: Sequence[Trainer]) -> None:
                 f"{name} is {getattr(config, name)}; a batch of seeds can do {only} only. Train "
                 "such runs one by one."
             )
+    if isinstance(trainers[0].task, TwoTurnWalk):
+        raise ValueError(
+            "task is two_turn; a batch of seeds can do tasks of one turn only. Train such runs one "
+            "by one."
+        )
     if config.prompts % config.mini_batches:
         raise ValueError(
             f"mini_batches is {config.mini_batches}; expected a divisor of prompts = "

@@ -69,8 +69,8 @@ class TrainConfig:
     seed: int = option(0, "seed of prompts, samples and shuffles")
     rollouts: int = option(40, "rollouts to sample; each feeds mini_batches * epochs updates")
 
-    task: str = option("clock_walk", "clock_walk or sort_digits")
-    task_size: int | None = option(None, "longest shown walk or number of digits; none: 12 or 16")
+    task: str = option("clock_walk", "clock_walk, sort_digits or two_turn")
+    task_size: int | None = option(None, "longest shown walk, or number of digits; none: 12, or 16")
     init: str = option("auto", "start: cold (imitate first), a file, or auto (a shipped one)")
 
     prompts: int = option(32, "prompts per rollout")

@@ -21,6 +21,7 @@ from gspo_edu.moe.model import ForwardResult, TinyMoE
 from gspo_edu.moe.routes import RouteTrace
 from gspo_edu.ratios import at_least_float32
 from gspo_edu.tasks.base import END, PAD, Task, masked_after_end
+from gspo_edu.tasks.two_turn import TwoTurnWalk
 
 DIVERGED = "the policy's log-probs are not finite: training has diverged. Use a lower lr."
 
@@ -76,6 +77,12 @@ def sampled_rollout(
     """
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; expected a positive number such as 1.")
+    if isinstance(task, TwoTurnWalk):
+        from gspo_edu.turns import sampled_dialogues  # which builds on this module
+
+        return sampled_dialogues(
+            model, task, prompts, group_size, temperature=temperature, generator=generator
+        )
     if wants_fixed_shapes(fixed_shapes, prompts.device):
         shape = (task.max_new_tokens, len(prompts) * group_size, model.config.vocab_size)
         noise = sampling_noise(shape, generator)

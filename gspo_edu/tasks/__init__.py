@@ -5,12 +5,14 @@ from typing import Any
 from gspo_edu.tasks.base import Task
 from gspo_edu.tasks.clock_walk import ClockWalk
 from gspo_edu.tasks.sort_digits import SortDigits
+from gspo_edu.tasks.two_turn import TwoTurnWalk
 
-__all__ = ["TASKS", "ClockWalk", "SortDigits", "Task", "make_task", "task_size"]
+__all__ = ["TASKS", "ClockWalk", "SortDigits", "Task", "TwoTurnWalk", "make_task", "task_size"]
 
 TASKS: dict[str, tuple[Any, str]] = {
     "clock_walk": (ClockWalk, "longest"),
     "sort_digits": (SortDigits, "digits"),
+    "two_turn": (TwoTurnWalk, "longest"),
 }
 
 
