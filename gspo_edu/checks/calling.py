@@ -1,0 +1,239 @@
+"""Calling a learner's function: whatever it does, an outcome comes back, and in time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Work = TypeVar("Work")
+SECONDS = 3.0
+LARGEST = 100_000  # numbers in an output
+HALF = (torch.float16, torch.bfloat16)
+
+
+class TimeUp(BaseException):
+    """Raised inside a function that takes too long. No ``except Exception`` catches it."""
+
+
+class Unusable(Exception):
+    """An output that is not made of numbers; the message says what it is."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave.
+
+    Attributes:
+        value: float64 tensor without graph; None if there is none.
+        gradient: of the summed, weighted output with respect to one argument; None if the output
+            carries no graph or none was asked for.
+        is_tensor: whether the output was a torch tensor of real numbers.
+        half: whether it was in half precision.
+        problem: why there is no value, in a sentence; empty if there is one.
+        missing: True if the function is not written yet.
+        late: True if it was stopped.
+    """
+
+    value: Tensor | None = None
+    gradient: Tensor | None = None
+    is_tensor: bool = False
+    half: bool = False
+    problem: str = ""
+    missing: bool = False
+    late: bool = False
+
+
+def outcome_of(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    *,
+    gradient: str | None = None,
+    reading: Callable[[Any], Tensor] | None = None,
+    seconds: float = SECONDS,
+) -> Outcome:
+    """Call ``function`` with copies of its arguments, in order; never raises.
+
+    Args:
+        function: the learner's.
+        arguments: by name, passed by position; tensors, arrays, lists and numbers.
+        gradient: name of the tensor argument whose gradient is wanted.
+        reading: output to tensor, graph kept; ``numbers`` by default.
+        seconds: time limit.
+    """
+    read = reading or numbers
+
+    def work() -> Outcome:
+        given = {name: _copy(value) for name, value in arguments.items()}
+        leaf = given.get(gradient) if gradient else None
+        if isinstance(leaf, Tensor):
+            given[gradient or ""] = leaf.requires_grad_()
+        output = function(*given.values())
+        if output is None:
+            return Outcome(missing=True, problem="It returns None.")
+        value = read(output)
+        slope = None
+        if isinstance(leaf, Tensor) and value.requires_grad:
+            (slope,) = torch.autograd.grad(weighted(value), leaf, allow_unused=True)
+            slope = None if slope is None else slope.detach().double()
+        return Outcome(
+            value=value.detach(),
+            gradient=slope,
+            is_tensor=_has_tensor(output),
+            half=_kind(output) in HALF,
+        )
+
+    try:
+        return in_time(work, seconds)
+    except TimeUp:
+        said = f"It was stopped after {seconds:g} seconds. Does a loop never end?"
+        return Outcome(problem=said, late=True)
+    except NotImplementedError:
+        return Outcome(missing=True, problem="It raises NotImplementedError.")
+    except Unusable as error:
+        return Outcome(problem=str(error))
+    except BaseException as error:
+        return Outcome(problem=_described(error))
+
+
+def weighted(value: Tensor) -> Tensor:
+    """A sum in which no two entries count the same, so that one slope tells them apart."""
+    weights = torch.arange(1, value.numel() + 1, dtype=value.dtype)
+    return (value.reshape(-1) * weights).sum()
+
+
+def in_time(work: Callable[[], Work], seconds: float) -> Work:
+    """What ``work()`` returns or raises; what it prints and warns is dropped.
+
+    Raises:
+        TimeUp: if it has not ended after ``seconds``; it is then stopped if Python can stop it.
+    """
+    found: list[Work] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    with _silence():
+        thread.start()
+        thread.join(seconds)
+        if thread.is_alive():
+            _stop(thread)
+            raise TimeUp
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    nowhere = io.StringIO()
+    with (
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _stop(thread: threading.Thread, tries: int = 20) -> None:
+    # A bare `except:` in a loop swallows one exception, hardly twenty.
+    for _ in range(tries):
+        if not thread.is_alive():
+            return
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TimeUp)
+        )
+        time.sleep(0.02)
+
+
+def numbers(output: Any) -> Tensor:
+    """``output`` as a float64 tensor; the graph of a tensor is kept.
+
+    Raises:
+        Unusable: if it is not made of real numbers.
+    """
+    if isinstance(output, Tensor):
+        if output.is_complex():
+            raise Unusable("It returns complex numbers.")
+        if output.numel() > LARGEST:
+            raise Unusable(f"It returns {output.numel()} numbers.")
+        return output.double()
+    if isinstance(output, str | bytes | dict | set) or callable(output):
+        raise Unusable(f"It returns {_article(type(output).__name__)}, not numbers.")
+    if isinstance(output, list | tuple) and any(
+        isinstance(item, Tensor) and item.requires_grad for item in output
+    ):
+        try:
+            return torch.stack([torch.as_tensor(item).double() for item in output])
+        except (RuntimeError, TypeError, ValueError):
+            raise Unusable("It returns a list whose parts have different shapes.") from None
+    try:
+        array = np.asarray(_plain(output))
+        if array.dtype.kind not in "biuf" or array.size > LARGEST:
+            raise Unusable(f"It returns {_article(type(output).__name__)}, not numbers.")
+        return torch.tensor(array.astype(np.float64))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise Unusable(
+            f"It returns {_article(type(output).__name__)} that is not a table of numbers."
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, str | bytes):
+        raise Unusable("It returns text among the numbers.")
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _has_tensor(output: Any) -> bool:
+    parts = output if isinstance(output, list | tuple) else [output]
+    return any(isinstance(part, Tensor) and part.is_floating_point() for part in parts)
+
+
+def _kind(output: Any) -> torch.dtype | None:
+    if isinstance(output, Tensor):
+        return output.dtype
+    return torch.float16 if getattr(output, "dtype", None) == np.float16 else None
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _described(error: BaseException) -> str:
+    """The exception in a sentence, with the line of the learner's that raised it."""
+    try:
+        said = str(error).strip().splitlines()
+        words = f": {said[0][:200]}" if said else ""
+        frames = traceback.extract_tb(error.__traceback__)
+        mine = [frame for frame in frames if frame.filename != __file__]
+        where = f" (line {mine[0].lineno}: {mine[0].line[:80]})" if mine and mine[0].line else ""
+    except Exception:  # an exception whose text cannot be read
+        words = where = ""
+    return f"It stops with {type(error).__name__}{words}{where}."

@@ -1,0 +1,250 @@
+"""Tasks "write this function": varied inputs, one right formula, and known wrong ones.
+
+The right value always comes from the package itself. Each task also has a formula with switches,
+one per mistake. A learner's outputs that agree with one setting of the switches on every input have
+that mistake; two switches at once are tried after that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gspo_edu.checks.calling import SECONDS, Outcome, numbers, outcome_of, weighted
+from gspo_edu.checks.result import CheckResult, Example, shown
+
+Case = dict[str, Any]
+RELATIVE, ABSOLUTE = 1e-4, 1e-7
+NEARLY = 1e-2
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One known mistake: ``formula(case, **{slot: key})`` makes it."""
+
+    slot: str
+    key: str
+    message: str
+
+
+@dataclass(frozen=True)
+class FunctionTask:
+    """A function for learners to write, and how to judge what they wrote.
+
+    Attributes:
+        name: of the task.
+        draw: generator to cases, the simplest first; a case is {argument: value}.
+        right: case to the right output, from the package.
+        formula: case and switches to what a mistake gives; without switches the right output.
+        faults: the mistakes it knows.
+        reading: the learner's output to a tensor that can be compared with ``right``.
+        gradient: argument through which a gradient has to flow if the output is a tensor.
+        no_gradient: what to say if it does not.
+    """
+
+    name: str
+    draw: Callable[[torch.Generator], list[Case]]
+    right: Callable[[Case], Tensor]
+    formula: Callable[..., Tensor]
+    faults: tuple[Fault, ...]
+    reading: Callable[[Case, Any], Tensor] = field(default=lambda case, output: numbers(output))
+    gradient: str | None = None
+    no_gradient: str = ""
+
+    def check(
+        self, function: Any, *, seed: int | None = None, seconds: float = SECONDS
+    ) -> CheckResult:
+        """Judge a learner's function; never raises because of it.
+
+        Args:
+            function: the learner's.
+            seed: of the inputs; None draws new ones each time.
+            seconds: time limit for each call.
+        """
+        if not callable(function):
+            kind = type(function).__name__
+            return self._not_it(f"Expected a function, given {kind}. Leave out the brackets ().")
+        dice = torch.Generator().manual_seed(secrets.randbits(62) if seed is None else seed)
+        with warnings.catch_warnings():
+            # A warning about drawn inputs would be taken for one about the learner's work.
+            warnings.simplefilter("ignore")
+            return self._checked(function, self.draw(dice), seconds)
+
+    def _checked(self, function: Any, cases: list[Case], seconds: float) -> CheckResult:
+        convert, first = self._convention(function, cases[0], seconds)
+        if first.missing:
+            return self._not_started(first)
+        outcomes: list[Outcome] = []
+        for case in cases:
+            outcome = self._call(function, convert(case), case, seconds) if outcomes else first
+            if outcome.value is None:
+                return self._not_it(outcome.problem, self._example(case, None))
+            outcomes.append(outcome)
+        return self._judge(cases, outcomes)
+
+    def _convention(
+        self, function: Any, case: Case, seconds: float
+    ) -> tuple[Callable[[Case], Case], Outcome]:
+        """The first of tensors, arrays and lists that the function can take, and its outcome."""
+        tried = []
+        for convert in (as_tensors, as_arrays, as_lists):
+            outcome = self._call(function, convert(case), case, seconds)
+            tried.append((convert, outcome))
+            if outcome.value is not None or outcome.missing or outcome.late:
+                return convert, outcome
+        return tried[0]
+
+    def _call(self, function: Any, given: Case, case: Case, seconds: float) -> Outcome:
+        return outcome_of(
+            function,
+            given,
+            gradient=self.gradient,
+            reading=lambda output: self.reading(case, output),
+            seconds=seconds,
+        )
+
+    def _judge(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> CheckResult:
+        rights = [self.right(case) for case in cases]
+        values = [_fitted(o.value, right) for o, right in zip(outcomes, rights, strict=True)]
+        if _constant(values) and not _constant(rights):
+            said = "It returns the same whatever it is given. Compute the output from the inputs."
+            return self._not_it(said, self._example(cases[0], values[0], rights[0]), ("constant",))
+        for case, outcome, right, value in zip(cases, outcomes, rights, values, strict=True):
+            if value.shape != right.shape:
+                return self._wrong_shape(case, outcome, right)
+        wrong = [n for n, value in enumerate(values) if not close(value, rights[n])]
+        if not wrong:
+            return self._judge_gradient(cases, outcomes)
+        example = self._example(cases[wrong[0]], values[wrong[0]], rights[wrong[0]])
+        found = self._recognised(cases, values)
+        if found:
+            said = " And: ".join(fault.message for fault in found)
+            return self._not_it(said, example, tuple(fault.key for fault in found))
+        return self._not_it(self._unknown(values, rights, outcomes), example)
+
+    def _judge_gradient(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> CheckResult:
+        """The values are right; is their slope?"""
+        name = self.gradient
+        if name is None or not any(outcome.is_tensor for outcome in outcomes):
+            return CheckResult(self.name, True, f"{len(cases)} different inputs, all as expected.")
+        for case, outcome in zip(cases, outcomes, strict=True):
+            slope = self._slope(case)
+            given = torch.zeros_like(slope) if outcome.gradient is None else outcome.gradient
+            if not close(given, slope):
+                said = self.no_gradient
+                key = "no_gradient"
+                if outcome.gradient is not None and bool((given != 0).any()):
+                    said, key = "The values are right, their gradient is not.", "wrong_gradient"
+                labels = Example(_inputs(case), shown(slope), shown(given))
+                return self._not_it(f"{said} (Shown: the gradient for {name}.)", labels, (key,))
+        return CheckResult(
+            self.name, True, f"{len(cases)} different inputs, values and gradients as expected."
+        )
+
+    def _slope(self, case: Case) -> Tensor:
+        leaf = case[self.gradient or ""].detach().double().requires_grad_()
+        slope: Tensor
+        (slope,) = torch.autograd.grad(
+            weighted(self.right({**case, self.gradient or "": leaf})), leaf
+        )
+        return slope
+
+    def _recognised(self, cases: Sequence[Case], values: Sequence[Tensor]) -> tuple[Fault, ...]:
+        """The mistake, or the two, that give just these values; empty if none does."""
+        for faults in self.combinations():
+            switches = {fault.slot: fault.key for fault in faults}
+            if all(
+                close(value, self.formula(case, **switches).detach(), nan=True)
+                for case, value in zip(cases, values, strict=True)
+            ):
+                return faults
+        return ()
+
+    def combinations(self) -> Iterator[tuple[Fault, ...]]:
+        """Each fault, then each two that can go together."""
+        for fault in self.faults:
+            yield (fault,)
+        for first, second in combinations(self.faults, 2):
+            if first.slot != second.slot:
+                yield first, second
+
+    def _unknown(
+        self, values: Sequence[Tensor], rights: Sequence[Tensor], outcomes: Sequence[Outcome]
+    ) -> str:
+        if any(bool(torch.isnan(value).any()) for value in values):
+            return "There is a NaN in the output: look for 0 / 0 or the log of a negative number."
+        if any(bool(torch.isinf(value).any()) for value in values):
+            return "There is an infinity in the output: look for a division by 0."
+        if all(close(v, r, NEARLY) for v, r in zip(values, rights, strict=True)):
+            if any(outcome.half for outcome in outcomes):
+                return "Close, but in half precision. Compute in float32 or float64."
+            return "Close, but not the same. Is something rounded, or a small number added?"
+        return "Compare the example with a computation by hand, step by step."
+
+    def _wrong_shape(self, case: Case, outcome: Outcome, right: Tensor) -> CheckResult:
+        value = outcome.value
+        assert value is not None
+        said = f"The output has shape {tuple(value.shape)}; expected {tuple(right.shape)}."
+        if value.numel() == right.numel() and close(value.reshape(right.shape), right):
+            said = f"The numbers are right, the shape is not. {said}"
+        return self._not_it(said, self._example(case, value, right))
+
+    def _example(self, case: Case, value: Tensor | None, right: Tensor | None = None) -> Example:
+        right = self.right(case) if right is None else right
+        return Example(
+            _inputs(case), shown(right.detach()), "nothing" if value is None else shown(value)
+        )
+
+    def _not_it(
+        self, message: str, example: Example | None = None, keys: tuple[str, ...] = ()
+    ) -> CheckResult:
+        return CheckResult(self.name, False, message, keys, example)
+
+    def _not_started(self, outcome: Outcome) -> CheckResult:
+        said = f"{outcome.problem} Write the function, or give back the result with return."
+        return CheckResult(self.name, False, said, started=False)
+
+
+def close(a: Tensor, b: Tensor, relative: float = RELATIVE, *, nan: bool = False) -> bool:
+    """Whether two tensors agree in shape and value."""
+    if a.shape != b.shape:
+        return False
+    return torch.allclose(
+        a.detach().double(), b.detach().double(), rtol=relative, atol=ABSOLUTE, equal_nan=nan
+    )
+
+
+def as_tensors(case: Case) -> Case:
+    """A case in torch, as it was drawn."""
+    return dict(case)
+
+
+def as_arrays(case: Case) -> Case:
+    """A case in NumPy."""
+    return {n: v.detach().numpy() if isinstance(v, Tensor) else v for n, v in case.items()}
+
+
+def as_lists(case: Case) -> Case:
+    """A case in plain lists."""
+    return {n: v.tolist() if isinstance(v, Tensor) else v for n, v in case.items()}
+
+
+def _constant(values: Sequence[Tensor]) -> bool:
+    return all(close(value, values[0]) for value in values)
+
+
+def _fitted(value: Tensor | None, right: Tensor) -> Tensor:
+    """``value``, as a number where one number is expected and there is one in some brackets."""
+    assert value is not None
+    return value.reshape(()) if right.dim() == 0 and value.numel() == 1 else value
+
+
+def _inputs(case: Case) -> tuple[tuple[str, str], ...]:
+    return tuple((name, shown(value)) for name, value in case.items())

@@ -1,0 +1,93 @@
+"""Tasks: a short training loop, in which a fault shows in where the policy ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gspo_edu.checks.drawing import shuffled, signed, uniform
+from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.objectives import ObjectiveResult, gspo, ppo
+
+
+def draw(dice: torch.Generator) -> list[Case]:
+    """Cases of (logits, answers, advantages, updates, rate, range): a policy that knows no context.
+
+    ``logits`` (V,) give every position's distribution, ``answers`` (B, L) hold token ids.
+    """
+    cases: list[Case] = []
+    for vocabulary, answers, length, updates, rate in ((3, 2, 2, 3, 0.2), (5, 4, 3, 6, 0.1)):
+        signs = shuffled(dice, [1.0, -1.0, 1.0, -1.0][:answers])
+        drawn = torch.randint(vocabulary, (answers, length), generator=dice)
+        drawn[:, 0] = torch.arange(answers) % vocabulary
+        cases.append(
+            {
+                "logits": uniform(dice, -0.5, 0.5, vocabulary),
+                "answers": drawn,
+                "advantages": signed(dice, signs),
+                "updates": updates,
+                "rate": rate,
+                "clip_low": 0.03,
+                "clip_high": 0.04,
+            }
+        )
+    return cases
+
+
+def loop(objective: Callable[..., ObjectiveResult], case: Case, *, fault: str = "none") -> Tensor:
+    """(V,) logits after plain gradient descent on an objective, with or without a fault."""
+    logits: Tensor = case["logits"].detach().double()
+    answers, clip = case["answers"], {name: case[name] for name in ("clip_low", "clip_high")}
+    mask = torch.ones_like(answers, dtype=torch.bool)
+    old, total = logits.log_softmax(dim=0)[answers], torch.zeros_like(logits)
+    for update in range(case["updates"]):
+        leaf = logits.clone().requires_grad_()
+        logp = leaf.log_softmax(dim=0)[answers]
+        if fault == "old_refreshed":
+            old = logp.detach()
+        advantages = case["advantages"] * (-1 if fault == "wrong_direction" else 1)
+        (slope,) = torch.autograd.grad(objective(logp, old, advantages, mask, **clip).loss, leaf)
+        total = total + slope
+        step = total if fault == "gradients_pile_up" else slope
+        if fault == "nothing_learned" or (fault == "one_update" and update):
+            continue
+        logits = logits - case["rate"] * step
+    return logits
+
+
+FAULTS = (
+    Fault(
+        "fault",
+        "old_refreshed",
+        "The old log-probs are taken anew before every update, so each ratio is 1 and nothing is "
+        "ever clipped. They belong to the policy that sampled: take them once, before the loop.",
+    ),
+    Fault(
+        "fault",
+        "gradients_pile_up",
+        "The gradients of earlier updates are still in there. Clear them before each backward().",
+    ),
+    Fault("fault", "wrong_direction", "This goes uphill on the loss. Subtract rate * gradient."),
+    Fault(
+        "fault",
+        "nothing_learned",
+        "The policy stays as it was: is the ratio computed under no_grad, or the step not used?",
+    ),
+    Fault("fault", "one_update", "There is only one update. The batch is used `updates` times."),
+)
+
+
+def task(objective: Callable[..., ObjectiveResult]) -> FunctionTask:
+    """The loop around one objective."""
+    return FunctionTask(
+        name=f"{objective.__name__}_updates",
+        draw=draw,
+        right=lambda case: loop(objective, case),
+        formula=lambda case, fault="none": loop(objective, case, fault=fault),
+        faults=FAULTS,
+    )
+
+
+PPO_UPDATES, GSPO_UPDATES = task(ppo), task(gspo)
