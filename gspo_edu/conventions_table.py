@@ -1,6 +1,7 @@
 """The conventions of public libraries as a table: choice, number for the one batch, who, where.
 
-``conventions()`` are the rows, for documents; ``table()`` shows them in a notebook.
+``conventions()`` are the rows, for documents; ``table()`` shows them in a notebook, all of them or
+those of some questions, such as ``table("mean", "clip")``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Convention:
     """One row: what a library computes where another computes something else.
 
     Attributes:
+        question: one of ``QUESTIONS``, what the row belongs to.
         topic: what is left open; the rows of one topic answer the same question.
         what: which number is shown.
         choice: the convention, in a few words.
@@ -44,6 +46,7 @@ class Convention:
             empty if it is this course's own.
     """
 
+    question: str
     topic: str
     what: str
     choice: str
@@ -119,11 +122,19 @@ def token(function: Callable[[c.Case], Tensor], place: int) -> Callable[[c.Case]
     return lambda case: function(case)[1, place]
 
 
+QUESTIONS = {
+    "std": "What are the advantages divided by?",
+    "mean": "Which mean is taken over tokens and answers?",
+    "ratio": "Which ratio does an answer have as a whole?",
+    "kl": "Which KL, and where does it go?",
+    "cap": "What does CISPO's ε_high mean?",
+    "clip": "What does the logged clip fraction count?",
+}
 Row = tuple[str, Callable[[c.Case], Tensor], dict[str, str]]
 KL_PLACE = "Where the KL goes, β = 0.04, std with n − 1"
 CAP = "CISPO with ε_low = 0.2 and ε_high = 0.28"
-TOPICS: dict[tuple[str, str], list[Row]] = {
-    ("Divide by the std", "advantage of answer 1"): [
+TOPICS: dict[tuple[str, str, str], list[Row]] = {
+    ("std", "Divide by the std", "advantage of answer 1"): [
         ("n", first(c.advantages_paper), {"grpo": "n or n − 1 is not said", "gspo": "the same"}),
         ("n − 1, plus 1e-4", first(c.advantages_trl), {"trl": 'scale_rewards="group"'}),
         ("n − 1, plus 1e-5", first(c.advantages_areal), {"areal_loss": "reward_norm: group"}),
@@ -140,7 +151,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             },
         ),
     ],
-    ("Mean of GRPO's token terms", "loss, range 0.8 to 1.27"): [
+    ("mean", "Mean of GRPO's token terms", "loss, range 0.8 to 1.27"): [
         (
             "per answer, then over answers",
             c.loss_per_answer,
@@ -169,7 +180,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             {"verl": "seq-mean-token-sum-norm, loss_scale_factor=8"},
         ),
     ],
-    ("Mean of GSPO's answers", "loss"): [
+    ("mean", "Mean of GSPO's answers", "loss"): [
         (
             "over answers",
             c.gspo_per_answer,
@@ -189,7 +200,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             },
         ),
     ],
-    ("One ratio per answer", "of answer 4"): [
+    ("ratio", "One ratio per answer", "of answer 4"): [
         (
             "exp of the mean of the log-ratios",
             last(c.ratio_mean_of_logs),
@@ -201,13 +212,13 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             {"trl": "RLOOTrainer", "verl": "rollout_is: sequence, sampler against trainer"},
         ),
     ],
-    ("KL estimator", "mean over tokens; a reference that gives each of them 0.25"): [
+    ("kl", "KL estimator", "mean over tokens; a reference that gives each of them 0.25"): [
         ("k1", c.kl_k1, {"openrlhf": "default", "areal_loss": "default", "verl": "kl"}),
         ("k2", c.kl_k2, {"openrlhf": "k2", "areal_loss": "k2", "verl": "mse"}),
         ("k3", c.kl_k3, {"grpo": "", "verl": "low_var_kl, default in the loss"}),
         ("ratio times k3", c.kl_k3_weighted, {"trl": "use_bias_correction_kl, the default"}),
     ],
-    (KL_PLACE, "advantage of answer 1"): [
+    ("kl", KL_PLACE, "advantage of answer 1"): [
         (
             "in the loss",
             first(c.advantages_kl_in_loss),
@@ -219,16 +230,16 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             {"verl": "use_kl_in_reward"},
         ),
     ],
-    (CAP, "weight on log π where r = 2, in units of A"): [
+    ("cap", CAP, "weight on log π where r = 2, in units of A"): [
         ("cap 1 + ε_high", token(c.cispo_relative_cap, 1), {"cispo": "", "verl": "cispo"}),
         ("cap ε_high itself", token(c.cispo_absolute_cap, 1), {"trl": "epsilon_high"}),
     ],
-    (f"{CAP}, below 1", "weight on log π where r = 0.5, in units of A"): [
+    ("cap", f"{CAP}, below 1", "weight on log π where r = 0.5, in units of A"): [
         ("no lower bound", token(c.cispo_relative_cap, 0), {"cispo": "ε_low is set out of reach"}),
         ("no lower bound, absolute cap", token(c.cispo_absolute_cap, 0), {"trl": "epsilon_high"}),
         ("lower bound 1 − ε_low", token(c.cispo_two_bounds, 0), {"verl": "clip_ratio_low"}),
     ],
-    ("Clip fraction of GRPO", "range 0.8 to 1.2"): [
+    ("clip", "Clip fraction of GRPO", "range 0.8 to 1.2"): [
         (
             "clipped tokens of all tokens",
             c.clip_share_of_tokens,
@@ -242,7 +253,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
         ("the same, mean per answer first", c.clip_share_per_answer, {}),
         ("beyond the range, any sign of A", c.outside_share_of_tokens, {"cleanrl": "clipfrac"}),
     ],
-    ("Clip fraction of GMPO", "range exp(±0.4)"): [
+    ("clip", "Clip fraction of GMPO", "range exp(±0.4)"): [
         ("tokens without gradient", c.gmpo_clip_share, {}),
         (
             "beyond the range, any sign of A",
@@ -250,7 +261,7 @@ TOPICS: dict[tuple[str, str], list[Row]] = {
             {"verl": "loss_mode: geo_mean, pg_clipfrac + pg_clipfrac_lower"},
         ),
     ],
-    ("Clip fraction of GSPO", "range 0.9997 to 1.0004"): [
+    ("clip", "Clip fraction of GSPO", "range 0.9997 to 1.0004"): [
         ("clipped answers of all answers", c.gspo_clip_share_of_answers, {"trl": "region_mean"}),
         (
             "their tokens of all tokens",
@@ -266,12 +277,20 @@ def conventions() -> tuple[Convention, ...]:
     """All rows, with their numbers for the one batch."""
     case = c.one_case()
     return tuple(
-        Convention(topic, what, choice, float(compute(case)), used_by)
-        for (topic, what), rows in TOPICS.items()
+        Convention(question, topic, what, choice, float(compute(case)), used_by)
+        for (question, topic, what), rows in TOPICS.items()
         for choice, compute, used_by in rows
     )
 
 
-def table() -> ConventionTable:
-    """All rows, to be shown."""
-    return ConventionTable(conventions())
+def table(*questions: str) -> ConventionTable:
+    """The rows of these questions (``QUESTIONS``), or all, to be shown.
+
+    Raises:
+        ValueError: if a question is unknown.
+    """
+    unknown = [question for question in questions if question not in QUESTIONS]
+    if unknown:
+        raise ValueError(f"questions has {unknown}; expected some of {', '.join(QUESTIONS)}.")
+    wanted = questions or tuple(QUESTIONS)
+    return ConventionTable([row for row in conventions() if row.question in wanted])

@@ -11,7 +11,13 @@ import torch
 
 from gspo_edu import conventions as c
 from gspo_edu.bibliography import sources
-from gspo_edu.conventions_table import NAMES, ConventionTable, conventions, table
+from gspo_edu.conventions_table import (
+    NAMES,
+    QUESTIONS,
+    ConventionTable,
+    conventions,
+    table,
+)
 
 CASE = c.one_case()
 MASK = CASE.mask.numpy()
@@ -122,6 +128,20 @@ def test_table_in_a_notebook_and_elsewhere() -> None:
     assert "TRL (scale_rewards=&quot;group&quot;)" in html
     assert not re.search(r"<td[^>]*>-", html), "a minus sign, not a hyphen"
     assert any("TRL 1.16" in line for line in shown.sources())
+
+
+def test_a_part_of_the_table() -> None:
+    """Each row belongs to one question, and a topic's rows stay together."""
+    parts = {question: table(question) for question in QUESTIONS}
+    assert sorted(map(len, parts.values()))[0] >= 2
+    assert sum(map(len, parts.values())) == len(conventions())
+    topics = {question: {row.topic for row in part} for question, part in parts.items()}
+    assert sum(map(len, topics.values())) == len(set().union(*topics.values()))
+    assert topics["mean"] == {"Mean of GRPO's token terms", "Mean of GSPO's answers"}
+    assert list(table("clip", "std")) == [*parts["std"], *parts["clip"]]
+    assert len(parts["ratio"].sources()) < len(table().sources())
+    with pytest.raises(ValueError, match=r"questions has \['length'\]; expected some of std, mean"):
+        table("mean", "length")
 
 
 def test_padding_reaches_no_convention() -> None:
