@@ -12,7 +12,7 @@ token.
 - read a table of gradient weights, and say where a weight of exactly zero comes from;
 - tell GSPO-token from GSPO, and name the choices in which libraries differ.
 
-**You need** lessons 02 (clipping), 03 (group advantage) and 05 (sequence ratio). **Time:** 35
+**You need** lessons 02 (clipping), 03 (group advantage) and 05 (sequence ratio). **Time:** 40
 minutes. Nothing is trained here; every cell is done in a moment.
 """
 
@@ -161,11 +161,26 @@ predict(
     my_guess,
 )
 
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "06 three tokens",
+    "Answer 1 has the ratios 1.5, 0.5 and 1, and A = +1.51, so s = 0.9086. Which weights does GSPO "
+    "give its three tokens?",
+    {
+        "a": "each its own: proportional to 1.5, 0.5 and 1",
+        "b": "all the same, s·A / G: GSPO has no mean over tokens, so nothing divides by L",
+        "c": "all the same, s·A / (G·L)",
+        "d": "none to the first, which is outside, and s·A / (G·L) to the others",
+    },
+    my_guess,
+)
+
 # %% [markdown]
 r"""
 ## 2 · GRPO and GSPO: the same 1/L, another ratio
 
-Take both objectives before clipping, and differentiate.
+Both answers can be derived. Take the two objectives before clipping, and differentiate.
 
 **GRPO.** The term of one token is $r_t A$, and the mean over the answer and over the group puts
 $\frac{1}{G L}$ in front. Since $r_t = \exp(\log\pi_\theta - \log\pi_\text{old})$, its derivative
@@ -204,21 +219,6 @@ reconcile(
         "b": "clipping never caps a gradient. It leaves it alone or switches it off.",
         "c": "that would be the slope with respect to r. The log-prob brings in a factor r.",
     },
-)
-
-# %% tags=["predict"]
-my_guess = None  # "a", "b", "c" or "d"
-predict(
-    "06 three tokens",
-    "Answer 1 has the ratios 1.5, 0.5 and 1, and A = +1.51, so s = 0.9086. Which weights does GSPO "
-    "give its three tokens?",
-    {
-        "a": "each its own: proportional to 1.5, 0.5 and 1",
-        "b": "all the same, s·A / G: GSPO has no mean over tokens, so nothing divides by L",
-        "c": "all the same, s·A / (G·L)",
-        "d": "none to the first, which is outside, and s·A / (G·L) to the others",
-    },
-    my_guess,
 )
 
 # %%
@@ -283,14 +283,33 @@ clipping GSPO changes mostly *who inside the answer* gets how much. A loud token
 than its quiet neighbours.
 
 Whether that is good is another question. GSPO's authors call weights that differ from token to
-token a source of noise (arXiv 2507.18071, sections 3 and 4.2). One can also hold that each token's
-own ratio is what corrects for that token's own change of probability. The formula does not decide
-it.
+token a source of noise and of instability (arXiv 2507.18071, sections 3 and 4.2). One can also hold
+that each token's own ratio is what corrects for that token's own change of probability. The formula
+does not decide it.
 
 ## 3 · Seven objectives on one page
 
-Four lines each, written so that neighbours differ as little as possible. Each returns $J$, which is
-maximised. First the four whose ratio belongs to the token.
+Five of the seven are new. What each of them changes in GRPO, and why, in its authors' view:
+
+- **Dr. GRPO** (arXiv 2503.20783) divides by a constant, not by the answer's length. With $1/L$ a
+  long wrong answer is pushed down more softly than a short one, token by token, so wrong answers
+  grow long. It does not divide the advantages by the group's std, either, because that favours
+  prompts that are nearly always or nearly never solved.
+- **DAPO** (arXiv 2503.14476) takes one mean over all tokens, so that a token of a long answer
+  counts as much as one of a short answer. And it raises the upper bound to 1.28, so that unlikely
+  tokens can grow further before they fall silent.
+- **CISPO** (MiniMax-M1, arXiv 2506.13585) silences nobody. The authors saw that clipping took the
+  gradient from rare tokens at which reasoning turns ("However", "Wait"). So they cap the *weight*
+  of a token, and let it speak.
+- **GMPO** (arXiv 2507.20673) takes a geometric mean, as GSPO does, since a mean of the terms
+  themselves follows outliers. But it clips each token *inside* that mean, in a wide range, and so
+  can silence a token without its answer.
+- **SAPO** (arXiv 2511.20347, by the team that made GSPO) has no range. A gate closes smoothly as a
+  token's ratio leaves 1. GSPO's clip drops a whole answer for a few far tokens; the gate is to turn
+  down these few.
+
+Four lines of code each, written so that neighbours differ as little as possible. Each returns $J$,
+which is maximised. First the four whose ratio belongs to the token.
 """
 
 # %%
@@ -370,8 +389,13 @@ for name, four_lines in pages.items():
 r"""
 The same in one table. "Silent" is where the weight is exactly 0; elsewhere it is what the fourth
 column says. *Past the range* means above it for A > 0 and below it for A < 0. N is the number of
-all tokens, C is Dr. GRPO's constant (here 8), σ′ says how far SAPO's gate is open (1 at r = 1), and
-s′ is the geometric mean of GMPO's clipped ratios.
+all tokens, C is Dr. GRPO's constant (here 8). Two symbols need a formula:
+
+- GMPO's $s' = \exp\big(\frac1L\sum_t x_t\big)$, where $x_t$ is the log-ratio of token t, but not
+  above 0.4 if A > 0 and not below −0.4 if A < 0. Without these bounds it would be GSPO's $s$.
+- SAPO's gate $h = 4\,p\,(1-p)$ with $p = 1 / (1 + e^{-\tau (r - 1)})$: what is left of
+  $\frac4\tau\, p$ when one differentiates. It is open ($h = 1$) at r = 1, and closes to both sides.
+  τ is 1 for A > 0 and 1.05 for A < 0, so it closes a little sooner for bad answers.
 
 | objective | ratio of the | mean over | weight | silent |
 |---|---|---|---|---|
@@ -381,7 +405,7 @@ s′ is the geometric mean of GMPO's clipped ratios.
 | CISPO | token, as a weight | all tokens | A·min(r, cap) / N | nobody |
 | GSPO | answer | answers | A·s / (G·L) | answers past the range |
 | GMPO | answer, of clipped tokens | answers | A·s′ / (G·L) | tokens past the range |
-| SAPO | token | tokens of the answer, answers | A·r·σ′ / (G·L) | nobody |
+| SAPO | token | tokens of the answer, answers | A·r·h / (G·L) | nobody |
 
 (Dr. GRPO also leaves its advantages undivided by the std. That is one factor for all answers of a
 group, and for a fair view of the *distribution* all rows here get the same advantages.)
@@ -407,9 +431,16 @@ print(weight_lines(weights))
 print("\ntokens without gradient, of 10:")
 for name in SHOWN:
     print(f"  {LABELS[name]:9} {silent(weights[name])}")
-open_part = weights["sapo"][0][0] / (A[0] * 1.5 / (G * L[0])).item()
-print(f"\nSAPO's gate at r = 1.5 and A > 0 leaves {open_part:.0%}")
-assert f"{open_part:.0%}" == "94%"
+
+x = [min(math.log(1.5), 0.4), math.log(0.5), 0]  # answer 1: A > 0, so only the upper bound acts
+clipped_s = math.exp(sum(x) / 3)
+p = 1 / (1 + math.exp(-1.0 * (1.5 - 1)))
+h = 4 * p * (1 - p)
+print(f"\nanswer 1: GMPO's s' = {clipped_s:.4f}, GSPO's s = {s[0]:.4f}")
+print(f"          SAPO's gate at r = 1.5: h = {h:.4f}")
+assert math.isclose(weights["gmpo"][0][1], A[0] * clipped_s / (G * L[0]))
+assert math.isclose(weights["sapo"][0][0], A[0] * 1.5 * h / (G * L[0]))
+assert f"{h:.0%}" == "94%"
 assert [silent(weights[name]) for name in SHOWN] == [2, 2, 2, 0, 1, 2, 0]
 assert (0.2 + 0.27) / (3e-4 + 4e-4) > 600
 
@@ -697,40 +728,62 @@ reconcile(
 
 # %% [markdown]
 r"""
-So the two are equal in value and gradient if an answer's tokens share one advantage, and different
-as soon as they do not: then GSPO-token clips *within* an answer, sign by sign. In libraries you
-meet GSPO in both forms. verl writes GSPO as GSPO-token, TRL as one ratio per answer; with one
-advantage per answer the choice changes nothing.
-
 ## 7 · Same batch, other numbers: what libraries do
 
-The papers leave choices open, and libraries fill them in. Before the table, a setting that
-is easily misread.
+The papers leave choices open, and libraries fill them in. The course keeps a table of such
+conventions, each with the number that it gives for our batch and with the libraries that compute
+it. It is long, so we look at the parts that change how you read a log; the rest is for looking up.
+
+**Which mean?** `ratio × advantage` is one number per token. What the loss makes of ten of them:
+"""
+
+# %%
+display(conventions_table("mean"))
+
+# %% [markdown]
+r"""
+**How to read it.** Each block is one open question, each line one answer to it, with the number for
+our batch and who computes it. The functions are in `gspo_edu.conventions`, one per line.
+
+**`importance_sampling_level="sequence"` alone is not the paper's GSPO.** With TRL's default
+`loss_type` (and in AReaL) long answers weigh more. TRL says so in a warning.
+
+**What does a clip fraction count?** Clipped answers or clipped tokens; what was silenced, or what
+was outside, whatever the sign of A:
+"""
+
+# %%
+clips = conventions_table("clip")
+display(clips)
+fractions = [row.number for row in clips if row.topic == "Clip fraction of GSPO"]
+assert [round(fraction, 9) for fraction in fractions] == [0.25, 0.1]
+
+# %% [markdown]
+r"""
+The same GSPO update is a clip fraction of 0.25 in one library and 0.1 in another. **Before you
+compare two libraries' clip fractions or losses, look up what they count and which mean they take.**
+
+**Which number is the cap?** One more, because it is so easily misread.
 """
 
 # %% tags=["predict"]
-my_guess = None  # "a", "b" or "c"
+my_guess = None  # "a", "b", "c" or "d"
 predict(
     "06 absolute cap",
-    "MiniMax-M1 writes CISPO's upper bound 1 + ε_high. You read of a run with ε_high = 0.28, and "
-    'set loss_type="cispo", epsilon_high=0.28 in TRL 1.16. What weight on log π (in units of A, '
-    "before the mean) does a token with r = 1 get?",
+    "CISPO's upper bound is 1 + ε_high in its paper. TRL 1.16 takes the number that you set as "
+    "epsilon_high for the cap itself. You copy ε_high = 0.28 from somebody's run into TRL. What "
+    "weight on log π (in units of A, before the mean) does a token with r = 1 get?",
     {
-        "a": "1: it lies below the cap of 1.28",
+        "a": "1: it has not moved, so no bound touches it",
         "b": "1.28",
         "c": "0.28",
+        "d": "0: it lies above the cap, so it is silent",
     },
     my_guess,
 )
 
 # %%
-rows = conventions_table()
-display(rows)
-fractions = [row.number for row in rows if row.topic == "Clip fraction of GSPO"]
-assert [round(fraction, 9) for fraction in fractions] == [0.25, 0.1]
-print("Versions:")
-for line in rows.sources():
-    print(f"- {line}")
+display(conventions_table("cap"))
 
 # %% tags=["reconcile"] jupyter={"source_hidden": true}
 one, zero, yes = torch.ones(1, 1), torch.zeros(1, 1), torch.ones(1, 1)
@@ -743,29 +796,37 @@ assert at_one[1.28] == 1
 reconcile(
     "06 absolute cap",
     "c",
-    f"{at_one[0.28]:.2f}. There the bound is the cap itself, as in ScaleRL, which recommends 5; "
-    "with 0.28 every token of a fresh rollout is capped, and the ratio plays no part any more.",
+    f"min(1, 0.28) = {at_one[0.28]:.2f}. Every token of a fresh rollout is capped, and the ratio "
+    "plays no part any more. TRL follows ScaleRL, whose authors recommend a cap of 5.",
     {
-        "a": f"that is the paper's reading, cap 1.28: weight {at_one[1.28]:.0f}.",
+        "a": f"so it is in the paper's reading, with a cap of 1.28: weight {at_one[1.28]:.0f}.",
         "b": "the weight is min(r, cap), never more than r.",
+        "d": "that is what a clip does. A cap limits the weight, and the token goes on speaking.",
     },
 )
 
 # %% [markdown]
 r"""
-**How to read it.** Each block is one open question, each line one answer to it, with the number for
-our batch and who computes it. The functions are in `gspo_edu.conventions`, one per line. What to
-keep:
+**To look up: the std, the ratio, the KL.**
 
-- **Before you compare two libraries' clip fractions or losses, look up which mean they take.** The
-  same GSPO update is a clip fraction of 0.25 in one and 0.1 in the other.
-- **`importance_sampling_level="sequence"` alone is not the paper's GSPO.** With TRL's default
-  `loss_type` (and in AReaL) long answers weigh more. TRL says so in a warning.
-- **n or n − 1** is a factor for all groups of one size, $\sqrt{3/4}$ here; it changes the balance
+- **n or n − 1** is a factor for all groups of one size, $\sqrt{3/4}$ here. It changes the balance
   with a KL term, and it differs between groups of different size.
+- **One ratio per answer** does not always mean GSPO's: the product is in use, too.
+- **KL.** Per token, k1 is the difference $d = \log\pi_\theta - \log\pi_\text{ref}$, k3 is
+  $e^{-d} + d - 1$ (lesson 03), and **k2** is $d^2/2$: never negative either, but on average only
+  close to the KL.
 - **A KL in the reward changes the advantages**, and with them every weight in this lesson; a KL in
   the loss adds its own gradient beside them.
+"""
 
+# %%
+display(conventions_table("std", "ratio", "kl"))
+print("Versions of the libraries, and the papers:")
+for line in conventions_table().sources():
+    print(f"- {line}")
+
+# %% [markdown]
+r"""
 None of these is an error. An error is to compare numbers across them.
 
 ## 8 · What is shown, and what is not
