@@ -161,26 +161,11 @@ predict(
     my_guess,
 )
 
-# %% tags=["predict"]
-my_guess = None  # "a", "b", "c" or "d"
-predict(
-    "06 three tokens",
-    "Answer 1 has the ratios 1.5, 0.5 and 1, and A = +1.51, so s = 0.9086. Which weights does GSPO "
-    "give its three tokens?",
-    {
-        "a": "each its own: proportional to 1.5, 0.5 and 1",
-        "b": "all the same, s·A / G: GSPO has no mean over tokens, so nothing divides by L",
-        "c": "all the same, s·A / (G·L)",
-        "d": "none to the first, which is outside, and s·A / (G·L) to the others",
-    },
-    my_guess,
-)
-
 # %% [markdown]
 r"""
 ## 2 · GRPO and GSPO: the same 1/L, another ratio
 
-Both answers can be derived. Take the two objectives before clipping, and differentiate.
+The answer can be derived. Take GRPO and GSPO before clipping, and differentiate.
 
 **GRPO.** The term of one token is $r_t A$, and the mean over the answer and over the group puts
 $\frac{1}{G L}$ in front. Since $r_t = \exp(\log\pi_\theta - \log\pi_\text{old})$, its derivative
@@ -221,6 +206,21 @@ reconcile(
     },
 )
 
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "06 whole answer",
+    "Add up the weights of all tokens of ONE answer, before clipping. Whose sum is larger in size, "
+    "GRPO's or GSPO's?",
+    {
+        "a": "GSPO's: there is no mean over tokens in it",
+        "b": "they are equal: the same 1/L, and the same ratios go in",
+        "c": "GRPO's, or at most they are equal",
+        "d": "now one, now the other: it depends on the ratios",
+    },
+    my_guess,
+)
+
 # %%
 wide = {"clip_low": 0.9, "clip_high": 9.0}  # so wide that GRPO clips nothing here
 print("answer 1           token 1   token 2   token 3   their sum")
@@ -242,17 +242,19 @@ assert math.isclose(sums["gspo"], A[0].item() / 4 * geometric)
 assert geometric < arithmetic
 
 # %% tags=["reconcile"] jupyter={"source_hidden": true}
-gspo_first = autograd_weights("gspo", batch.logp, *given)[0, :3]
-assert torch.allclose(gspo_first, A[0] * s[0] / 12)
+dice = torch.Generator().manual_seed(0)
+some = torch.rand(1000, 5, generator=dice, dtype=torch.float64) * 3  # ratios of 1000 answers
+assert (some.mean(dim=1) >= some.log().mean(dim=1).exp()).all()
 reconcile(
-    "06 three tokens",
+    "06 whole answer",
     "c",
-    f"{gspo_first[0]:+.4f} for each of the three.",
+    f"GRPO's sum is A/G times the arithmetic mean of the ratios, here {arithmetic:.4f}, GSPO's is "
+    f"A/G times the geometric mean, {geometric:.4f}. The geometric mean is never the larger one.",
     {
-        "a": "that is GRPO without clipping. GSPO knows one ratio per answer.",
-        "b": "the root divides: each log-prob enters log s with 1/L.",
-        "d": "GSPO does not look at single tokens. s = 0.9086 lies below the range and A > 0, so "
-        "min() takes the unclipped branch, for all three.",
+        "a": "the root divides by L instead: each log-prob enters log s with 1/L.",
+        "b": "they go in differently: added up in GRPO, multiplied in GSPO.",
+        "d": "of 1000 answers with random ratios, it is GRPO's in all. Only if all ratios of an "
+        "answer are the same are the two sums equal.",
     },
 )
 
@@ -277,10 +279,9 @@ r"""
 **How to read it.** In the upper row the depth follows the ratio of each token, in the lower row all
 tokens of an answer have one colour. Where an answer has a single token, both rows agree.
 
-A side result: summed over an answer, the pull of GRPO is the *arithmetic* mean of the ratios and
-that of GSPO the *geometric* mean, which is never the larger one (both in units of A/G). So before
-clipping GSPO changes mostly *who inside the answer* gets how much. A loud token does not get more
-than its quiet neighbours.
+The two sums that you predicted are close to each other, here and whenever the ratios are not far
+from 1. So before clipping GSPO changes mostly *who inside the answer* gets how much. A **loud**
+token, one whose ratio is far above those of its neighbours, does not get more than they do.
 
 Whether that is good is another question. GSPO's authors call weights that differ from token to
 token a source of noise and of instability (arXiv 2507.18071, sections 3 and 4.2). One can also hold
