@@ -114,6 +114,16 @@ def made(name: str, lead: float) -> StoredStudy:
             for row in rows(arm, mean, setting=f"{field} {size}", drift_per_update=0.01 * size)
         ]
         return study_of(runs, [("GSPO, measured range", "GRPO")], name)
+    if name == "engines":
+        arms = ("GSPO", "GSPO wide", "GRPO")
+        runs = [
+            row
+            for arm in arms
+            for what, mean in (("trusted", 0.5 + lead), ("recomputed", 0.5))
+            for row in rows(f"{arm}, bf16 {what}", mean)
+        ]
+        pairs = [(f"{arm}, bf16 trusted", f"{arm}, bf16 recomputed") for arm in arms]
+        return study_of(runs, pairs, name)
     arms = ["GSPO, same step", "GSPO measured, same step", "GSPO", "GSPO, measured range"]
     runs = rows("GRPO", 0.5) + [row for arm in arms for row in rows(arm, 0.5 + lead)]
     return study_of(runs, [(arm, "GRPO") for arm in arms], name)
