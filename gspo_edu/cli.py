@@ -1,4 +1,4 @@
-"""The command line: ``gspo-edu train``, ``compare``, ``study``, ``config`` and ``lessons``.
+"""The command line: ``gspo-edu train``, ``compare``, ``study``, ``inspect`` and others.
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.
 """
@@ -29,6 +29,7 @@ from gspo_edu.config import (
     preset_names,
     read_toml,
 )
+from gspo_edu.inspection import command as inspection
 from gspo_edu.study_file import read_study, study_names
 
 # How torch says that memory has run out; only CUDA's error has a type of its own.
@@ -69,6 +70,9 @@ def parser() -> argparse.ArgumentParser:
     study.add_argument("--out", type=folder, help="its folder (default: runs/study-FILE)")
     study.add_argument("--jobs", type=int, default=None, help="runs at once (default: all cores)")
     study.add_argument("--overwrite", action="store_true", help="replace the runs in --out")
+
+    inspect = commands.add_parser("inspect", help="say what clips and drifts in a recorded run")
+    inspection.add_arguments(inspect)
 
     config = commands.add_parser("config", help="print every setting with its meaning, as TOML")
     add_config_flags(config)
@@ -282,6 +286,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.command == "lessons":
             return lesson_files.run(args)
+        if args.command == "inspect":
+            return inspection.run(args)
         command[args.command](args)
     except UsageError as error:
         print(f"gspo-edu: {error}", file=sys.stderr)
