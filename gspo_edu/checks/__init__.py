@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
-from gspo_edu.checks.board import begin, exercises, points, record, summary
+from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
 from gspo_edu.checks.hand import HandNumber
 from gspo_edu.checks.losses import CLIP_FRACTION, CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_early import NUMBERS
@@ -127,6 +127,7 @@ __all__ = [
     "TASKS",
     "CheckResult",
     "Example",
+    "Exercise",
     "HandNumber",
     "begin",
     "class_seed",

@@ -53,7 +53,7 @@ class HandNumber:
         if not math.isfinite(answer):
             return CheckResult(name, False, f"This is {answer}. Expected a finite number.")
         if abs(answer - right) <= self.tolerance * (1 + 1e-9):
-            return CheckResult(name, True, f"{right:.{self.places}f}.")
+            return CheckResult(name, True, f"{round(right, self.places):.10g}.")
         for key, leads_to, said in self.mistakes:
             if abs(answer - leads_to()) <= self.tolerance * (1 + 1e-9):
                 return CheckResult(name, False, f"{answer:.6g}: {said}", (key,))

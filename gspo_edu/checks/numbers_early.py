@@ -75,8 +75,12 @@ LESSON_05 = {
                 "outside the range is not yet clipped: for A < 0 and s above the range min() "
                 "takes the plain term.",
             ),
-            ("clipped_tokens", lambda: 99.0, "GSPO has one decision for all 100."),
-            ("clipped_tokens_count", lambda: 1.0, "GSPO has one decision for all 100."),
+            (
+                "clipped_tokens",
+                lambda: 99.0,
+                "the loud token is not on its own: one decision for all.",
+            ),
+            ("clipped_tokens_count", lambda: 1.0, "GSPO keeps or silences whole answers."),
         ),
         WHOLE,
     ),

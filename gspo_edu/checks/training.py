@@ -47,13 +47,13 @@ def loop(objective: Callable[..., ObjectiveResult], case: Case, *, fault: str = 
         logp = leaf.log_softmax(dim=0)[answers]
         if fault == "old_refreshed":
             old = logp.detach()
-        advantages = case["advantages"] * (-1 if fault == "wrong_direction" else 1)
-        (slope,) = torch.autograd.grad(objective(logp, old, advantages, mask, **clip).loss, leaf)
+        loss = objective(logp, old, case["advantages"], mask, **clip).loss
+        (slope,) = torch.autograd.grad(loss, leaf)
         total = total + slope
         step = total if fault == "gradients_pile_up" else slope
         if fault == "nothing_learned" or (fault == "one_update" and update):
             continue
-        logits = logits - case["rate"] * step
+        logits = logits - case["rate"] * (-step if fault == "wrong_direction" else step)
     return logits
 
 

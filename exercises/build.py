@@ -1,0 +1,190 @@
+"""Make the exercise notebooks from their solved sources.
+
+    python exercises/build.py 05            exercises/05_gspo.ipynb, the student version
+    python exercises/build.py               all of them
+    python exercises/build.py --solved DIR  the solved notebooks, for a teacher (or for whoever has
+                                            tried first)
+
+The sources are exercises/solutions/NN_name.py (jupytext's py:percent format); the notebooks are
+never edited. How to write an exercise, with 05 as the example:
+
+1. Add its card and tasks to gspo_edu/checks/exercises.toml. Every task is the name of a check: a
+   function of gspo_edu.checks (such as sequence_ratio), or a hand computation of
+   gspo_edu/checks/numbers_*.py, where its question, its right value (computed, never typed) and its
+   known mistakes are.
+2. Write the source. Its first code cell imports, and calls checks.begin("05"); its last one calls
+   checks.summary(). Cells have a role, given as cell metadata:
+
+       # %% role="solution"              code that learners write; what stands between
+                                         ### BEGIN SOLUTION and ### END SOLUTION is replaced by
+                                         # YOUR CODE HERE. Give functions a docstring, numbers a
+                                         None above the region: the untouched notebook has to run.
+       # %% check="sequence_ratio" answer="my_sequence_ratio"
+                                         left empty: the builder writes the cell, with its points
+                                         and, for functions, a hidden test with the teacher's seed.
+       # %% [markdown] open="05 open question"
+                                         a question for a reader to grade; rubric above the cell,
+                                         model answer inside a solution region.
+
+   A cell with the tag "faulty" holds a bug to find; its lines may come back in the solution.
+   Everything else is an ordinary cell. Outside of solution regions nothing may give an answer away;
+   tests/exercises proves it for every line and every number of the solutions.
+3. In Markdown, {{card}} becomes the card, {{ask 05 push}} the question of a hand computation.
+4. Order: card; hand computations; functions to write; predict, run, reconcile; find the bug; the
+   open question; the score. Hints come in three steps, each in a folded <details>: the idea, the
+   formula, the line in words.
+5. Fade: 02 is worked in full, 03 has blanks, 05 is empty, all on gspo_edu.one_batch.
+
+The regions are nbgrader's, and the cells carry its metadata, so that the solved notebooks are a
+source for `nbgrader generate_assignment` as they are. Here they are cut without nbgrader; a test
+compares the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+
+from gspo_edu import checks
+from gspo_edu.checks.board import Exercise
+
+EXERCISES = Path(__file__).resolve().parent
+SOLUTIONS = EXERCISES / "solutions"
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+CODE_STUB, TEXT_STUB = "# YOUR CODE HERE", "YOUR ANSWER HERE"
+HIDDEN = "### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS\n"
+ASK = re.compile(r"\{\{ask ([^}]+)\}\}")
+
+
+def sources(wanted: list[str]) -> list[Path]:
+    """The sources whose names start with one of ``wanted``, all if empty.
+
+    Raises:
+        SystemExit: if one of ``wanted`` fits no source.
+    """
+    known = sorted(SOLUTIONS.glob("*.py"))
+    for start in wanted:
+        if not any(path.name.startswith(start) for path in known):
+            sys.exit(f"no exercise starts with {start!r}; there are {[p.stem for p in known]}")
+    return [path for path in known if not wanted or path.name.startswith(tuple(wanted))]
+
+
+def solved(source: Path) -> Any:
+    """The notebook with solutions and hidden tests, as nbgrader takes it."""
+    notebook = jupytext.read(source, fmt="py:percent")
+    notebook.metadata = nbformat.from_dict(METADATA)
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    exercise = checks.exercises()[source.stem.split("_")[0]]
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:02d}"
+        given = {key: cell.metadata.pop(key, None) for key in ("role", "check", "answer", "open")}
+        cell.metadata.pop("cell_marker", None)
+        if given["check"]:
+            cell.source = check_source(given["check"], given["answer"] or "")
+        grading = nbgrader_metadata(given, exercise, cell["id"])
+        if grading:
+            cell.metadata["nbgrader"] = grading
+        if cell.cell_type == "markdown":
+            cell.source = filled(cell.source, exercise)
+    return notebook
+
+
+def check_source(name: str, answer: str) -> str:
+    """The code of a cell that checks ``answer`` and ends with its points."""
+    hidden = ""
+    if name in checks.NUMBERS:
+        call = f'checks.number("{name}", {answer}).show()'
+    else:
+        call = f'checks.function("{name}", {answer}).show()'
+        hidden = HIDDEN.format(call.replace(").show", ", seed=checks.class_seed()).show"))
+    return f'{call}\n{hidden}checks.points("{name}")'
+
+
+def nbgrader_metadata(given: dict[str, Any], exercise: Exercise, cell: str) -> dict[str, Any]:
+    """What nbgrader has to know about a cell; empty if nothing."""
+    task = given["check"] or given["open"]
+    if not task and given["role"] != "solution":
+        return {}
+    name = re.sub(r"\W+", "-", task) if task else f"answer-{cell}"
+    found: dict[str, Any] = {
+        "schema_version": 3,
+        "grade_id": name,
+        "grade": bool(task),
+        "solution": not given["check"],
+        "locked": bool(given["check"]),
+        "task": False,
+    }
+    if task:
+        found["points"] = exercise.item(task).points
+    return found
+
+
+def filled(text: str, exercise: Exercise) -> str:
+    """Markdown with its card and questions put in."""
+    text = text.replace("{{card}}", exercise.card())
+    return ASK.sub(lambda match: checks.NUMBERS[match[1]].question, text)
+
+
+def student_version(notebook: Any) -> Any:
+    """Cut solutions, hidden tests and outputs, in place."""
+    for cell in notebook.cells:
+        stub = CODE_STUB if cell.cell_type == "code" else TEXT_STUB
+        cell.source = without_regions(cell.source, "SOLUTION", stub)
+        cell.source = without_regions(cell.source, "HIDDEN TESTS", None)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return notebook
+
+
+def without_regions(text: str, kind: str, stub: str | None) -> str:
+    """``text`` with each region BEGIN kind ... END kind replaced by ``stub``, or left out.
+
+    Raises:
+        ValueError: if a region is not closed, or begins inside another.
+    """
+    kept, inside = [], False
+    for line in text.split("\n"):
+        if f"BEGIN {kind}" in line:
+            if inside:
+                raise ValueError(f"a region BEGIN {kind} begins inside another:\n{text}")
+            inside = True
+            if stub is not None:
+                kept.append(line[: len(line) - len(line.lstrip())] + stub)
+        elif f"END {kind}" in line:
+            inside = False
+        elif not inside:
+            kept.append(line)
+    if inside:
+        raise ValueError(f"a region BEGIN {kind} is not closed:\n{text}")
+    return "\n".join(kept)
+
+
+def main() -> None:
+    """Build what the command line names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("exercise", nargs="*", help="beginning of a name, such as 05; none: all")
+    parser.add_argument("--solved", metavar="DIR", type=Path, help="write the solved notebooks")
+    args = parser.parse_args()
+    for source in sources(args.exercise):
+        notebook = solved(source)
+        target = EXERCISES / f"{source.stem}.ipynb"
+        if args.solved:
+            args.solved.mkdir(parents=True, exist_ok=True)
+            target = args.solved / f"{source.stem}.ipynb"
+        else:
+            student_version(notebook)
+        nbformat.write(notebook, target)
+        print(target)
+
+
+if __name__ == "__main__":
+    main()
