@@ -23,9 +23,7 @@ def about_advantages(run: RecordedRun) -> Array | None:
         return run.advantages
     if run.rewards is None or run.group is None:
         return None
-    found: Array = group_advantages(
-        torch.from_numpy(run.rewards), torch.from_numpy(run.group)
-    ).numpy()
+    found: Array = group_advantages(torch.tensor(run.rewards), torch.tensor(run.group)).numpy()
     return found
 
 
@@ -36,7 +34,7 @@ def about_lengths(run: RecordedRun) -> dict[str, Any]:
     spread = None
     if run.group is not None:
         spread = metrics.within_group_length_spread(
-            torch.from_numpy(run.lengths), torch.from_numpy(run.group)
+            torch.tensor(run.lengths), torch.tensor(run.group)
         ).item()
     return {
         "mean": float(lengths.mean()),

@@ -89,7 +89,7 @@ def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
     if size > MOST_BYTES:
         raise RunFileError(
             f"array {name} of shape {shape} takes {size / 1e9:,.0f} GB; inspect reads arrays of up "
-            f"to {MOST_BYTES / 1e9:.0f} GB. {LATER}, or write Parquet, which is read in parts."
+            f"to {MOST_BYTES / 1e9:.0f} GB: {LATER}, or write Parquet, which is read in parts."
         )
     if name in OF_TOKENS:
         check_count(int(np.prod(shape, dtype=object)) if shape else 0)

@@ -179,7 +179,7 @@ def check_count(tokens: int) -> None:
     """Raise RunFileError if that many tokens would not fit into memory."""
     if tokens > MOST_TOKENS:
         raise RunFileError(
-            f"the file holds {tokens:,} positions; inspect reads up to {MOST_TOKENS:,}. {LATER}."
+            f"the file holds {tokens:,} positions; inspect reads up to {MOST_TOKENS:,}: {LATER}."
         )
 
 

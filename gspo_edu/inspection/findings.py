@@ -19,6 +19,8 @@ NARROW = 0.9  # share of answers outside GSPO's own range
 ENGINE_OUTSIDE = 0.1
 WIDENED = 1.5  # std of log s over that of independent tokens
 UNLIKE = 1.0  # std of token log-ratios
+# Slope of the log-ratios on logp_old: -1 where logp has nothing to do with logp_old.
+UNRELATED_SLOPE = -0.8
 # How far rounding may move a number, as a share of it: half the distance to the next one.
 UNIT_ROUNDOFF = {
     "bf16": torch.finfo(torch.bfloat16).eps / 2,
@@ -46,19 +48,23 @@ def findings(numbers: Numbers) -> list[Finding]:
 
 def different_tokens(numbers: Numbers) -> str | None:
     """Log-ratios so large that both policies cannot have scored the same tokens."""
-    std = numbers["token_log_ratio"]["std"]
-    if std <= UNLIKE:
+    token = numbers["token_log_ratio"]
+    std, unrelated = token["std"], token["slope_on_logp_old"] < UNRELATED_SLOPE
+    if std <= UNLIKE and not unrelated:
         return None
     return (
-        f"The token log-ratios have a standard deviation of {std:.2g}. So much is hardly a policy "
-        "that has moved: are logp and logp_old of the same tokens (one of them shifted by one?), "
-        "and does the mask leave padding out?"
+        f"The token log-ratios have a standard deviation of {std:.2g}"
+        f"{', and logp does not follow logp_old' * unrelated}. That is hardly a policy that has "
+        "moved: are both of the same tokens (one of them shifted by one?), and does the mask leave "
+        "padding out?"
     )
 
 
 def another_temperature(numbers: Numbers) -> str | None:
     """Log-ratios proportional to the log-probs, as two temperatures make them."""
     token = numbers["token_log_ratio"]
+    if different_tokens(numbers):
+        return None
     slope, correlation = token["slope_on_logp_old"], token["correlation_with_logp_old"]
     if abs(slope) < TEMPERATURE_SLOPE or abs(correlation) < TEMPERATURE_CORRELATION:
         return None
@@ -194,7 +200,8 @@ def tokens_move_together(numbers: Numbers) -> str | None:
         )
     return (
         f"log s spreads {ratio:.1f} times as much as sigma / sqrt(L) says: an answer's tokens move "
-        f"together, or some answers (short ones?) more than others.{why} Take the range from the measured quantiles below, not from sigma and L."
+        f"together, or some answers (short ones?) more than others.{why} Take the "
+        "range from the measured quantiles below, not from sigma and L."
     )
 
 

@@ -194,7 +194,7 @@ def answer_clipping(
     itself says what it clips.
     """
     ratio = torch.from_numpy(np.asarray(log_s, np.float64))[:, None]
-    advantage = torch.ones(len(ratio)) if advantages is None else torch.from_numpy(advantages)
+    advantage = torch.ones(len(ratio)) if advantages is None else torch.tensor(advantages)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RangeWarning)
         result = OBJECTIVES["gspo"](
@@ -258,7 +258,7 @@ def about_rewards(run: RecordedRun) -> Numbers | None:
     values = run.rewards[there]
     dead = None
     if run.group is not None and len(values):
-        groups = torch.from_numpy(run.group[there])
+        groups = torch.tensor(run.group[there])
         dead = metrics.signalless_group_fraction(torch.from_numpy(values), groups).item()
     return {
         "mean": float(values.mean()) if len(values) else None,
