@@ -9,7 +9,8 @@ The sources are exercises/solutions/NN_name.py (jupytext's py:percent format); t
 never edited. How to write an exercise, with 05 as the example:
 
 1. Add its card and tasks to gspo_edu/checks/exercises.toml. Every task is the name of a check: a
-   function of gspo_edu.checks (such as sequence_ratio), or a hand computation of
+   function of gspo_edu.checks (such as sequence_ratio, or with a name of its own and
+   task = "sequence_ratio" for a bug in such a function), or a hand computation of
    gspo_edu/checks/numbers_*.py, where its question, its right value (computed, never typed) and its
    known mistakes are.
 2. Write the source. Its first code cell imports, and calls checks.begin("05"); its last one calls
@@ -52,7 +53,7 @@ import jupytext
 import nbformat
 
 from gspo_edu import checks
-from gspo_edu.checks.board import Exercise
+from gspo_edu.checks.board import Exercise, Item
 
 EXERCISES = Path(__file__).resolve().parent
 SOLUTIONS = EXERCISES / "solutions"
@@ -87,9 +88,10 @@ def solved(source: Path) -> Any:
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02d}"
         given = {key: cell.metadata.pop(key, None) for key in ("role", "check", "answer", "open")}
-        cell.metadata.pop("cell_marker", None)
+        for key in ("cell_marker", "lines_to_next_cell"):
+            cell.metadata.pop(key, None)
         if given["check"]:
-            cell.source = check_source(given["check"], given["answer"] or "")
+            cell.source = check_source(exercise.item(given["check"]), given["answer"] or "")
         grading = nbgrader_metadata(given, exercise, cell["id"])
         if grading:
             cell.metadata["nbgrader"] = grading
@@ -98,15 +100,16 @@ def solved(source: Path) -> Any:
     return notebook
 
 
-def check_source(name: str, answer: str) -> str:
+def check_source(item: Item, answer: str) -> str:
     """The code of a cell that checks ``answer`` and ends with its points."""
-    hidden = ""
-    if name in checks.NUMBERS:
-        call = f'checks.number("{name}", {answer}).show()'
+    if item.name in checks.NUMBERS:
+        call, hidden = f'checks.number("{item.name}", {answer}).show()', ""
     else:
-        call = f'checks.function("{name}", {answer}).show()'
-        hidden = HIDDEN.format(call.replace(").show", ", seed=checks.class_seed()).show"))
-    return f'{call}\n{hidden}checks.points("{name}")'
+        given = f'"{item.task or item.name}", {answer}'
+        given += f', item="{item.name}"' if item.task else ""
+        call = f"checks.function({given}).show()"
+        hidden = HIDDEN.format(f"checks.function({given}, seed=checks.class_seed()).show()")
+    return f'{call}\n{hidden}checks.points("{item.name}")'
 
 
 def nbgrader_metadata(given: dict[str, Any], exercise: Exercise, cell: str) -> dict[str, Any]:

@@ -9,13 +9,15 @@ Each check returns a ``CheckResult``; none raises because of what a learner wrot
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
 from gspo_edu.checks.hand import HandNumber
 from gspo_edu.checks.losses import CLIP_FRACTION, CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
-from gspo_edu.checks.numbers_early import NUMBERS
+from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
+from gspo_edu.checks.numbers_05 import LESSON_05
 from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
 from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
@@ -38,9 +40,12 @@ TASKS: dict[str, FunctionTask] = {
         GSPO_UPDATES,
     )
 }
+NUMBERS: dict[str, HandNumber] = {**LESSON_02, **LESSON_03, **LESSON_05}
 
 
-def function(name: str, answer: Any, *, seed: int | None = None) -> CheckResult:
+def function(
+    name: str, answer: Any, *, seed: int | None = None, item: str | None = None
+) -> CheckResult:
     """Check a learner's function.
 
     Args:
@@ -48,13 +53,15 @@ def function(name: str, answer: Any, *, seed: int | None = None) -> CheckResult:
         answer: the function.
         seed: of the inputs; None draws new ones each time. A result with a seed is added to the
             one before: both have to be right for the points.
+        item: the exercise's name for it, where that is another one, such as "03 bug".
 
     Raises:
         ValueError: if there is no such task.
     """
     if name not in TASKS:
         raise ValueError(f"name is {name!r}; expected one of {', '.join(TASKS)}.")
-    return record(TASKS[name].check(answer, seed=seed), again=seed is not None)
+    result = replace(TASKS[name].check(answer, seed=seed), task=item or name)
+    return record(result, again=seed is not None)
 
 
 def token_ratio(answer: Any, *, seed: int | None = None) -> CheckResult:

@@ -22,12 +22,15 @@ class Item:
         points: 1 or more.
         goal: what a learner who solves it can do.
         by_hand: graded by a reader with the rubric, not by a check.
+        task: the check's name, where that is another one: a bug to mend is judged by the check of
+            the function that has it.
     """
 
     name: str
     points: int
     goal: str
     by_hand: bool = False
+    task: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The hand computations of the exercises for lessons 02 to 06."""
+"""The hand computations of exercise 05 (F1: one loud token, by hand and in code)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from gspo_edu.clip_range import equal_spread_range
 
 GSPO_LOW, GSPO_HIGH = 3e-4, 4e-4
 FOUR = (1.2, 0.9, 1.0, 1.1)
-REWARDS = (1.0, 0.0, 0.5, 0.0)
 FOUR_PLACES, WHOLE = 5e-5, 0.05
-
-
-def advantage(reward: float, rewards: tuple[float, ...] = REWARDS) -> float:
-    """Group advantage with the std that divides by n."""
-    return (reward - statistics.fmean(rewards)) / statistics.pstdev(rewards)
-
 
 LESSON_05 = {
     "05 four tokens": HandNumber(
@@ -143,5 +136,3 @@ LESSON_05 = {
         FOUR_PLACES,
     ),
 }
-
-NUMBERS = LESSON_05
