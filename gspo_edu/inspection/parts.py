@@ -114,8 +114,8 @@ def count_routes(count: RouteCount, routes: Array, reference: Array) -> None:
     # Each slot is compared with all K of the reference.
     step = max(1, ROUTE_SLOTS_AT_ONCE // max(1, int(np.prod(routes.shape[1:])) * routes.shape[-1]))
     for first in range(0, len(routes), step):
-        mine = torch.from_numpy(np.ascontiguousarray(routes[first : first + step], np.int16))
-        other = torch.from_numpy(np.ascontiguousarray(reference[first : first + step], np.int16))
+        mine = torch.tensor(routes[first : first + step], dtype=torch.int16)
+        other = torch.tensor(reference[first : first + step], dtype=torch.int16)
         known = (mine >= 0) & (other[..., :1] >= 0)
         slots, tokens = int(known.sum()), int(known.flatten(1).any(dim=1).sum())
         count.slots += slots
