@@ -13,6 +13,10 @@ Constructor arguments are the traits; the browser and Python both read and write
   ``advantages``. Lesson 00.
 - ``GradientWeights(ratios, advantages, *, objective, answer, token, …)``: a group of answers and
   the settings of seven objectives; read ``weights()``, every token's weight under each. Lesson 06.
+- ``Routes(record, *, update, replay, token, layer)``: one answer's experts after each update; read
+  ``experts()``, ``gates()``, ``flips()``, ``drift``, ``ratios``. Lesson 07.
+- ``TrainingReplay(study, *, arms, setting, rollout, seed)``: two arms of a stored study; read
+  ``values(arm)``, ``curve(metric, arm)``. Lesson 08.
 
 Name the widget and end the cell with it (``clip = RatioClip()`` then ``clip``); a later cell prints
 ``clip.ratio`` or ``clip.words()``, one sentence on the present state. Every default gives a good
@@ -40,7 +44,11 @@ from gspo_edu.widgets.length_spread import LengthSpread
 from gspo_edu.widgets.one_answer import OneAnswer
 from gspo_edu.widgets.page import to_html
 from gspo_edu.widgets.ratio_clip import RatioClip
+from gspo_edu.widgets.replay_record import replay_record
+from gspo_edu.widgets.route_record import route_record
+from gspo_edu.widgets.routes import Routes
 from gspo_edu.widgets.stored import static_outputs
+from gspo_edu.widgets.training_replay import TrainingReplay
 
 __all__ = [
     "GradientWeights",
@@ -48,6 +56,10 @@ __all__ = [
     "LengthSpread",
     "OneAnswer",
     "RatioClip",
+    "Routes",
+    "TrainingReplay",
+    "replay_record",
+    "route_record",
     "static_outputs",
     "to_html",
 ]

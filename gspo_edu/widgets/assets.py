@@ -6,7 +6,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
-IMPORT = re.compile(r"^import \{[^}]*\} from \"\./(\w+)\.js\";\n", flags=re.MULTILINE)
+IMPORT = re.compile(r"^import (\{[^}]*\}) from \"\./(\w+)\.js\";$", flags=re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:function|const) (\w+))", flags=re.MULTILINE)
 
 
 def source(file_name: str) -> str:
@@ -17,9 +18,17 @@ def source(file_name: str) -> str:
 def parts(name: str) -> list[str]:
     """``name`` and all the scripts that it imports, each once and after those it imports."""
     found: dict[str, None] = {}
-    for other in IMPORT.findall(source(f"{name}.js")):
+    for _, other in IMPORT.findall(source(f"{name}.js")):
         found |= dict.fromkeys(parts(other))
     return [*found, name]
+
+
+def scoped(name: str) -> str:
+    """One script as a function call that returns what it exports: no names clash."""
+    code = source(f"{name}.js")
+    exported = ", ".join(EXPORT.findall(code))
+    inside = IMPORT.sub(r"const \1 = \2_js;", EXPORT.sub("", code))
+    return f"const {name}_js = (() => {{\n{inside}\nreturn {{ {exported} }};\n}})();"
 
 
 @cache
@@ -27,10 +36,10 @@ def script(name: str) -> str:
     """``<name>.js`` and what it imports as one script that defines ``render``.
 
     The files are ES modules, so that Node can test them one by one. A widget is sent to the
-    browser as one text, so their import and export statements fall away here.
+    browser as one text, in which each of them has a scope of its own.
     """
-    joined = "\n".join(IMPORT.sub("", source(f"{part}.js")) for part in parts(name))
-    return re.sub(r"^export ", "", joined, flags=re.MULTILINE)
+    joined = "\n".join(scoped(part) for part in parts(name))
+    return f"{joined}\nconst {{ render }} = {name}_js;"
 
 
 def module(name: str) -> str:

@@ -1,9 +1,9 @@
 // Runs math.js on the cases that the browser side implements; prints one JSON object {id: result}.
-// node reference.mjs MATH_JS VECTORS_JSON SPREADS_JSON
+// node reference.mjs MATH_JS VECTORS_JSON MORE_JSON
 import { readFileSync } from "node:fs";
 
 const text = (path) => readFileSync(path, "utf8");
-const [mathFile, vectorsFile, spreadsFile] = process.argv.slice(2);
+const [mathFile, vectorsFile, moreFile] = process.argv.slice(2);
 const math = await import(`data:text/javascript,${encodeURIComponent(text(mathFile))}`);
 
 const run = {
@@ -30,6 +30,9 @@ const run = {
       return { raises: error.message };
     }
   },
+  router({ logits, experts }) {
+    return { gates: math.replayGates(logits, experts) };
+  },
   ratio({ log_ratio_const, length }) {
     const row = (value) => [Array(length).fill(value)];
     const answer = [row(log_ratio_const), row(0), row(1)];
@@ -44,9 +47,15 @@ const results = {};
 for (const { id, inputs } of JSON.parse(text(vectorsFile))) {
   results[id] = run[inputs.config.kind](inputs);
 }
-const spreads = JSON.parse(text(spreadsFile)).map(([sigma, length, low, high]) => {
+const more = JSON.parse(text(moreFile));
+const spreads = more.spreads.map(([sigma, length, low, high]) => {
   const found = math.sequenceRatioSpread(sigma, length, low, high);
   const product = math.middle90(length * found.mean, Math.sqrt(length) * sigma).map(Math.exp);
   return { ...found, product };
 });
-console.log(JSON.stringify({ results, spreads }));
+const chosen = more.logits.map((moment) =>
+  moment.map((token) => token.map((layer) => math.topExperts(layer, 3))),
+);
+const flat = (moments) => moments.flat();
+const routes = { chosen, drift: math.drift(flat(chosen.slice(1)), flat(chosen.slice(0, -1))) };
+console.log(JSON.stringify({ results, spreads, routes }));

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("anywidget")
 
+from gspo_edu.moe.routes import drift
 from gspo_edu.widgets.length_spread import sequence_ratio_spread
 
 NODE = shutil.which("node")
@@ -25,6 +27,8 @@ SPREADS = [
     for length in (1, 30, 1000, 10_000)
     for low, high in ((3e-4, 4e-4), (0.2, 0.27))
 ]
+# Router logits [moment][token][layer][expert]
+LOGITS = np.random.default_rng(0).normal(size=(3, 5, 2, 8)).tolist()
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
@@ -35,7 +39,7 @@ def in_browser(case):
     if config["kind"] == "loss":
         plain = not config.get("beta") and "correction" not in config
         return config["loss"] in SHOWN and plain
-    return config["kind"] in {"advantages", "ratio"}
+    return config["kind"] in {"advantages", "ratio", "router"}
 
 
 OURS = [case for case in CASES if in_browser(case)]
@@ -45,7 +49,7 @@ OURS = [case for case in CASES if in_browser(case)]
 def browser_side(tmp_path_factory):
     folder = tmp_path_factory.mktemp("math_js")
     (folder / "cases.json").write_text(json.dumps(OURS))
-    (folder / "spreads.json").write_text(json.dumps(SPREADS))
+    (folder / "spreads.json").write_text(json.dumps({"spreads": SPREADS, "logits": LOGITS}))
     command = [NODE, HERE / "reference.mjs", MATH_JS, folder / "cases.json"]
     done = subprocess.run(
         [*command, folder / "spreads.json"], capture_output=True, text=True, timeout=60
@@ -101,7 +105,7 @@ def test_reference_case(case, browser_side):
     if "raises" in expect:
         assert "one answer" in got["raises"]
         return
-    for name in expect:
+    for name in set(expect) - {"gates_dense", "jacobian"}:  # the router's gradient is not shown
         assert_close(got[name], expect[name], tol)
 
 
@@ -116,8 +120,17 @@ def test_the_selection_is_what_the_widgets_need():
         "cispo": 10,
         "gmpo": 8,
         "sapo": 10,
-        "other": 22,
+        "other": 26,
     }
+
+
+def test_routes_equal_python(browser_side):
+    logits = torch.tensor(LOGITS, dtype=torch.float64)
+    chosen = logits.topk(3).indices
+    assert browser_side["routes"]["chosen"] == chosen.tolist()
+    wanted = drift(chosen[1:], chosen[:-1]).item()
+    assert_close(browser_side["routes"]["drift"], wanted, 1e-7)
+    assert wanted > 0
 
 
 def test_spread_equals_python(browser_side):

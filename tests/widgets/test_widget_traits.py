@@ -29,6 +29,8 @@ from gspo_edu.widgets import (
     LengthSpread,
     OneAnswer,
     RatioClip,
+    Routes,
+    TrainingReplay,
     static_outputs,
     to_html,
 )
@@ -36,7 +38,15 @@ from gspo_edu.widgets.assets import module, parts, source
 from gspo_edu.widgets.base import CLIP_RANGES
 from gspo_edu.widgets.gradient_weights import KEYWORDS
 
-WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage, GradientWeights]
+WIDGETS = [
+    RatioClip,
+    OneAnswer,
+    LengthSpread,
+    GroupAdvantage,
+    GradientWeights,
+    Routes,
+    TrainingReplay,
+]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 every_widget = pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
 
@@ -100,6 +110,21 @@ def test_clip_ranges_are_the_objectives_defaults(name):
         (GradientWeights, {"max_len": 0}, "max_len is 0; expected 1 or more"),
         (GradientWeights, {"cispo_cap": 0}, "cispo_cap is 0.0; expected a positive number"),
         (GradientWeights, {"dapo_low": 1.5}, "dapo_low is 1.5; expected a number between 0 and 1"),
+        (
+            Routes,
+            {"record": {"tokens": []}},
+            "a dict with tokens; expected what route_record returns",
+        ),
+        (Routes, {"update": -1}, "update is -1; expected 0 or more"),
+        (Routes, {"token": 0}, "token is 0; expected 1 or more"),
+        (Routes, {"grpo_high": 0}, "grpo_high is 0.0; expected a positive number"),
+        (
+            TrainingReplay,
+            {"record": {}},
+            "a dict with nothing; expected what replay_record returns",
+        ),
+        (TrainingReplay, {"rollout": 0}, "rollout is 0; expected 1 or more"),
+        (TrainingReplay, {"seed": 77}, r"seed is 77; expected None or one of \[0, 1"),
         (GroupAdvantage, {"ddof": 2}, r"ddof is 2; expected 0 \(divide by n\)"),
     ],
 )

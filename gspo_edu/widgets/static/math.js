@@ -174,6 +174,29 @@ function spread(perAnswer, mask) {
   return mask.map((row, i) => row.map(() => perAnswer[i]));
 }
 
+// Ids of the `count` largest logits, the largest first: what a router chooses.
+export function topExperts(logits, count) {
+  const ids = logits.map((_, expert) => expert);
+  return ids.sort((a, b) => logits[b] - logits[a] || a - b).slice(0, count);
+}
+
+// Gate weights of the given experts, softmax over their logits. Routing Replay fixes which experts
+// compute, not how much each counts.
+export function replayGates(logits, experts) {
+  const largest = Math.max(...experts.map((expert) => logits[expert]));
+  const sizes = experts.map((expert) => Math.exp(logits[expert] - largest));
+  return sizes.map((size) => size / sum(sizes));
+}
+
+// Share of the expert slots [token][layer][slot] whose expert the reference has not for that token
+// and layer.
+export function drift(routes, reference) {
+  const isNew = routes.flatMap((layers, t) =>
+    layers.flatMap((experts, n) => experts.map((e) => Number(!reference[t][n].includes(e)))),
+  );
+  return sum(isNew) / Math.max(isNew.length, 1);
+}
+
 // (reward - group mean) / group std; exactly 0 for a group whose rewards are all equal.
 export function groupAdvantages(rewards, groupIds, { normalize = true, ddof = 0, eps = 0 } = {}) {
   const advantages = rewards.map(() => 0);

@@ -16,8 +16,9 @@ const ZOOMS = [
   [100, 10],
 ];
 
-// Adds the bars to `chart`, `height` pixels high below `top`, from `left` to its right edge.
-export function ratioBars(chart, { top, height, left, right }) {
+// Adds the bars to `chart`, `height` pixels high below `top`, from `left` to its right edge. Those
+// that stand still have no handles.
+export function ratioBars(chart, { top, height, left, right, still = false }) {
   const bottom = top + height;
   const band = svg("rect", { class: "gspo-band" });
   const back = svg("g");
@@ -27,7 +28,6 @@ export function ratioBars(chart, { top, height, left, right }) {
   const one = svg("line", { class: "gspo-base" });
   const handles = svg("path", { class: "gspo-handle" });
   const chosenHandle = svg("path", { class: "gspo-handle", "data-chosen": "true" });
-  chart.classList.add("gspo-updown");
   chart.append(band, back, bars, chosenBar, one, handles, chosenHandle);
 
   let [zoom, inner] = ZOOMS[0];
@@ -46,6 +46,7 @@ export function ratioBars(chart, { top, height, left, right }) {
     at,
     // pick(x) names the token at x; press(token, y) hears of a press below the bars.
     pull({ pick, press, setRatio, redraw }) {
+      chart.classList.add("gspo-updown");
       drag(chart, (px, py, first) => {
         if (first && py > bottom + 4) press(pick(px), py);
         else if (first) held = pick(px);
@@ -59,9 +60,10 @@ export function ratioBars(chart, { top, height, left, right }) {
       chart.addEventListener("pointerup", release);
       chart.addEventListener("pointercancel", release);
     },
-    // spans: [left edge, width] of each bar; low and high: the range behind the bars.
-    draw({ ratios, spans, chosen, low, high, wide }) {
-      if (held === null) rezoom(ratios);
+    // spans: [left edge, width] of each bar; low and high: the range behind the bars; also: ratios
+    // that must fit on the axis besides.
+    draw({ ratios, spans, chosen, low, high, wide, also = [] }) {
+      if (held === null) rezoom([...ratios, ...also]);
       y = scale(-Math.log(zoom), Math.log(zoom), bottom, top);
       const marks = [1 / zoom, 1 / inner, 1, inner, zoom];
       yAxis(
@@ -83,6 +85,7 @@ export function ratioBars(chart, { top, height, left, right }) {
         ]);
       set(bars, { d: boxes(ratios.map(box)) });
       set(chosenBar, { d: boxes([box(ratios[chosen], chosen)]) });
+      if (still) return;
       set(handles, { d: spans[0][1] > 10 ? ratios.map(edge).join("") : "" });
       set(chosenHandle, { d: edge(ratios[chosen], chosen) });
     },
