@@ -14,11 +14,21 @@ from gspo_edu.widgets import (
     LengthSpread,
     OneAnswer,
     RatioClip,
+    Routes,
+    TrainingReplay,
     to_html,
 )
 
 pytestmark = pytest.mark.browser
-WIDGETS = [RatioClip, OneAnswer, LengthSpread, GroupAdvantage, GradientWeights]
+WIDGETS = [
+    RatioClip,
+    OneAnswer,
+    LengthSpread,
+    GroupAdvantage,
+    GradientWeights,
+    Routes,
+    TrainingReplay,
+]
 
 
 @pytest.fixture
@@ -287,12 +297,103 @@ def test_gradient_weights(show):
     assert agrees().weights()["grpo"][0][0] == pytest.approx(-10 / 20)
 
 
+def test_routes(show):
+    page = show(Routes())
+    grid = page.locator("svg.gspo-plot").first
+
+    def agrees():
+        redraw(page)
+        mine = state(page, Routes)
+        total = len(mine.record["tokens"])
+        assert fact(page, "drift") == f"{mine.drift:.1%}".replace("%", "\u00a0%")
+        assert fact(page, "touched") == f"{len({t for t, _ in mine.flips()})} of {total}"
+        assert float(fact(page, "ratio")) == pytest.approx(mine.ratios[mine.token - 1], rel=1e-3)
+        assert fact(page, "outside") == f"{mine.outside} of {total}"
+        used = page.locator('.gspo-route[data-line=""]').evaluate_all(
+            "(paths) => paths.map((path) => path.getAttribute('d').split('M').length - 1)"
+        )
+        fresh = round(mine.drift * mine.experts().numel())
+        assert used == [mine.experts().numel() - fresh, fresh]
+        return mine
+
+    mine = agrees()
+    assert (mine.update, mine.replay) == (1, False)
+    assert f"({mine.token - 1}, {mine.layer})" in str(mine.flips())
+    experts, gates = mine.experts(), mine.gates()
+    new = page.locator(".gspo-words").inner_text()
+    at = (mine.token - 1, mine.layer)
+    named = [f"{e} (gate {g:.2f})" for e, g in zip(experts[at], gates[at], strict=True)]
+    assert any(text in new for text in named)
+    page.get_by_label("replayed").check()
+    mine = agrees()
+    assert mine.drift == 0
+    assert page.locator('.gspo-route[data-line="dotted"]').get_attribute("d") != ""
+    page.get_by_label("update").focus()
+    for wanted in (2, 3, 4):
+        page.keyboard.press("ArrowRight")
+        assert agrees().update == wanted
+    page.get_by_label("replayed").focus()
+    page.keyboard.press("ArrowLeft")
+    assert agrees().replay is False
+    drag(page, grid, (0.2, 0.5), (0.99, 0.5))
+    mine = agrees()
+    assert (mine.token, mine.layer) == (len(mine.record["tokens"]), 1)
+    page.get_by_label("token", exact=True).focus()
+    page.keyboard.press("Home")
+    page.get_by_label("layer", exact=True).focus()
+    page.keyboard.press("Home")
+    mine = agrees()
+    assert (mine.token, mine.layer) == (1, 0)
+    bars = page.locator("svg.gspo-plot").nth(1)
+    box = bars.bounding_box()
+    page.mouse.click(box["x"] + 0.98 * box["width"], box["y"] + 0.5 * box["height"])
+    assert agrees().token == len(mine.record["tokens"])
+    page.get_by_label("update").focus()
+    page.keyboard.press("Home")
+    mine = agrees()
+    assert mine.ratios == [1] * len(mine.ratios)
+
+
+def test_training_replay(show):
+    page = show(TrainingReplay("stormy"))
+
+    def agrees():
+        redraw(page)
+        mine = state(page, lambda **settings: TrainingReplay(**settings))
+        for place, arm in enumerate(mine.record["arms"]):
+            for metric, value in mine.values(arm).items():
+                shown = page.locator(f'[data-value="{metric} {place}"]').inner_text()
+                assert abs(float(shown) - value) < 5.1e-4
+        return mine
+
+    assert agrees().rollout == 10
+    drag(page, page.locator("svg.gspo-plot").nth(2), (0.3, 0.5), (0.99, 0.5))
+    mine = agrees()
+    assert mine.rollout == mine.last
+    page.get_by_label("rollout", exact=True).focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert agrees().rollout == 2
+    page.get_by_label("3", exact=True).check()
+    assert agrees().seed == 3
+    page.get_by_label("mean of 8").check()
+    assert agrees().seed is None
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("widgetState.rollout > 4")
+    page.get_by_role("button", name="Pause").click()
+    stopped = agrees().rollout
+    page.wait_for_timeout(400)
+    assert agrees().rollout == stopped
+
+
 MOVES = {
     RatioClip: (0, (0.2, 0.5), (0.9, 0.5)),
     OneAnswer: (0, (0.9, 0.4), (0.9, 0.1)),
     LengthSpread: (1, (0.2, 0.5), (0.95, 0.5)),
     GroupAdvantage: (0, (0.05, 0.5), (0.9, 0.5)),
     GradientWeights: (0, (0.95, 0.15), (0.95, 0.05)),
+    Routes: (0, (0.2, 0.5), (0.95, 0.5)),
+    TrainingReplay: (1, (0.2, 0.5), (0.95, 0.5)),
 }
 
 
@@ -347,6 +448,9 @@ EXTREMES = [
     GradientWeights([[0.01]], [0]),
     GradientWeights([[1.5] * 12, [30.0] * 12, [0.5] * 12], [-3, -3, 2.5]),
     GradientWeights([[1.0]] * 6, [3, -3, 3, -3, 0, 1], objective="sapo"),
+    Routes(update=4),
+    Routes(update=3, replay=True, token=11),
+    TrainingReplay("calm", arms=("GSPO, measured range", "no clipping"), rollout=40, seed=7),
 ]
 
 
@@ -376,6 +480,19 @@ def test_every_control_has_a_name_and_keeps_its_keys(show, widget_class):
     assert page.locator("[aria-live=polite]").count() == 1
     for plot in page.locator("svg.gspo-plot").all():
         assert plot.get_attribute("aria-label")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
+def test_axe_finds_nothing_serious(show, widget_class, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(show(widget_class(), color_scheme=scheme)).response
+    assert len(found["passes"]) > 10
+    assert [
+        (rule["id"], rule["impact"], [node["html"][:120] for node in rule["nodes"]])
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+    ] == []
 
 
 def test_dark_and_light_differ(show):
@@ -411,8 +528,15 @@ FRAMES = """
 
 @pytest.mark.parametrize(
     ("widget", "index"),
-    [(RatioClip(), 0), (OneAnswer([1.0] * 99 + [10.0]), 0), (LengthSpread(), 1)],
-    ids=["RatioClip", "OneAnswer of 100 tokens", "LengthSpread"],
+    [
+        (RatioClip(), 0),
+        (OneAnswer([1.0] * 99 + [10.0]), 0),
+        (LengthSpread(), 1),
+        (GradientWeights(), 0),
+        (Routes(), 0),
+        (TrainingReplay(), 0),
+    ],
+    ids=["RatioClip", "OneAnswer of 100 tokens", *[c.__name__ for c in (WIDGETS[2], *WIDGETS[4:])]],
 )
 def test_frames_while_dragging(show, record_property, widget, index):
     page = show(widget)
