@@ -14,10 +14,12 @@ from typing import Any
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
+from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
 from gspo_edu.checks.hand import HandNumber
 from gspo_edu.checks.losses import CLIP_FRACTION, CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
 from gspo_edu.checks.numbers_05 import LESSON_05
+from gspo_edu.checks.numbers_07_09 import LESSON_07, LESSON_08, LESSON_09
 from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
 from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
@@ -38,9 +40,20 @@ TASKS: dict[str, FunctionTask] = {
         REPLAY_GATES,
         PPO_UPDATES,
         GSPO_UPDATES,
+        LATER_UPDATES,
+        EXPERT_DRIFT,
+        K3,
+        MINI_BATCHES,
     )
 }
-NUMBERS: dict[str, HandNumber] = {**LESSON_02, **LESSON_03, **LESSON_05}
+NUMBERS: dict[str, HandNumber] = {
+    **LESSON_02,
+    **LESSON_03,
+    **LESSON_05,
+    **LESSON_07,
+    **LESSON_08,
+    **LESSON_09,
+}
 
 
 def function(

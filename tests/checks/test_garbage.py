@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,18 @@ def test_an_endless_loop_is_stopped(stubborn: bool) -> None:
     result = TASKS["sequence_ratio"].check(function, seed=0, seconds=0.2)
     assert time.monotonic() - began < 5
     assert "stopped after 0.2 seconds" in result.message
+
+
+def test_an_import_is_not_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_module_for_a_check.py").write_text("import time\ntime.sleep(0.6)\nx = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def importing() -> int:
+        import slow_module_for_a_check
+
+        return int(slow_module_for_a_check.x)
+
+    assert in_time(importing, 0.1) == 3
 
 
 def test_time_up_reaches_past_except_exception() -> None:

@@ -278,6 +278,49 @@ REPLAY_GATES = {
 }
 
 
+LATER_UPDATES = {
+    "all_updates": lambda x, n: np.mean(x),
+    "first_of_all": lambda x, n: np.mean(x[1:]),
+    "last_only": lambda x, n: np.mean([x[i] for i in range(len(x)) if (i + 1) % n == 0]),
+    "without_last": lambda x, n: np.mean([x[i] for i in range(len(x)) if (i + 1) % n]),
+    "last_rollout": lambda x, n: np.mean(x[len(x) - n + 1 :]),
+    "sum": lambda x, n: sum(x),
+}
+
+
+def per_token(one: Callable[[list[int], list[int]], float]) -> Function:
+    def called(now: Any, before: Any) -> Any:
+        return np.mean([one(list(a), list(b)) for a, b in zip(now, before, strict=True)])
+
+    return called
+
+
+EXPERT_DRIFT = {
+    "order_counts": lambda now, before: np.not_equal(now, before).mean(),
+    "tokens_touched": per_token(lambda a, b: float(set(a) != set(b))),
+    "kept": per_token(lambda a, b: len(set(a) & set(b)) / len(a)),
+    "number": lambda now, before: sum(
+        len(set(a) - set(b)) for a, b in zip(now.tolist(), before.tolist(), strict=True)
+    ),
+    "first_expert_only": per_token(lambda a, b: float(a[0] != b[0])),
+    "anywhere": lambda now, before: 1 - np.isin(now, before).mean(),
+}
+K3 = {
+    "wrong_direction": lambda p, q: np.exp(p - q) - (p - q) - 1,
+    "k1": lambda p, q: p - q,
+    "k2": lambda p, q: 0.5 * (p - q) ** 2,
+    "wrong_sign": lambda p, q: -(np.exp(q - p) - (q - p) - 1),
+    "no_one": lambda p, q: np.exp(q) / np.exp(p) - (q - p),
+    "ratio_only": lambda p, q: np.exp(q) / np.exp(p) - 1,
+}
+MINI_BATCH_SIZES = {
+    "rest_dropped": lambda n, m: [n // m for _ in range(m)],
+    "rest_in_last": lambda n, m: [n // m] * (m - 1) + [n - n // m * (m - 1)],
+    "last_is_short": lambda n, m: [min(-(-n // m), n - i * -(-n // m)) for i in range(m)],
+    "fractions": lambda n, m: [n / m] * m,
+}
+
+
 def training(name: str, fault: str) -> Function:
     """An optimiser's loop with one fault, through torch.optim."""
     from gspo_edu.objectives import OBJECTIVES
@@ -312,6 +355,10 @@ MUTANTS: dict[str, dict[str, Function]] = {
     "clip_fraction": CLIP_FRACTION,
     "router_top_k": ROUTER_TOP_K,
     "replay_gates": REPLAY_GATES,
+    "later_updates": LATER_UPDATES,
+    "expert_drift": EXPERT_DRIFT,
+    "k3": K3,
+    "mini_batches": MINI_BATCH_SIZES,
     **{
         name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, "one_update")}
         for name in ("ppo_updates", "gspo_updates")
@@ -324,7 +371,7 @@ def checked(task: str, function: Function, seed: int) -> CheckResult:
 
 
 def learner(task: str, function: Function) -> Function:
-    return function if task.endswith("updates") else arrays(function)
+    return function if task in ("ppo_updates", "gspo_updates") else arrays(function)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -342,7 +389,7 @@ def test_a_mistake_gets_its_own_message(task: str, key: str) -> None:
         assert not result.passed
         assert result.misconceptions == (key,)
         assert result.message == said
-        assert result.example is not None
+        assert result.example is not None  # and it shows a difference:
         assert result.example.expected != result.example.actual
 
 
