@@ -55,6 +55,7 @@ from gspo_edu.route_split import (
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
 from gspo_edu.tasks.base import SYMBOLS
 from gspo_edu.trainer import Trainer
+from gspo_edu.widgets import Routes, route_record
 
 # %% [markdown]
 r"""
@@ -440,13 +441,15 @@ def fresh_rollout(trainer):
     return rollout, advantages, logits, copy.deepcopy(trainer.model.state_dict())
 
 
-studies = {}
+studies, moments = {}, {}
 for seed, trainer in trainers.items():
     rollout, advantages, logits, start = fresh_rollout(trainer)
+    moments[seed] = [copy.deepcopy(trainer.model)]
     splits = []
     for rows in mini_batch_rows(rollout.group, 4, trainer.order):
         trainer.one_update(rollout.rows(rows), advantages[rows])
         splits.append(split_log_ratio(trainer.model, rollout))
+        moments[seed].append(copy.deepcopy(trainer.model))
     studies[seed] = (rollout, advantages, logits, start, splits)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -655,6 +658,25 @@ right-hand side a second cause has come in, and it is the larger one. The last c
 is the counter-test: the same tokens on their old routes leave hardly more often than others do. So
 it is the change of route that throws them out, not a peculiarity of these tokens.
 
+**Try it.** The answer from the picture in section 4, after each of the four updates: all 32 experts
+as rows, the tokens as columns, and below them the ratios. Find a token with a new expert and watch
+the lines of its router logits cross. Then have the old experts *replayed*. Which ratios return to
+the range, and which stay away because the weights have moved them?
+"""
+
+# %% tags=["nbval-ignore-output"]
+record = route_record(moments[0], studies[0][0], row)
+routes = Routes(record)
+display(routes)
+
+# %%
+held = Routes(record, update=4, replay=True)
+assert held.drift == 0
+assert torch.allclose(torch.tensor(held.ratios), weights_part[row, :length].exp(), atol=1e-4)
+print("with the old experts replayed, a ratio is the exponential of its weights part alone")
+
+# %% [markdown]
+r"""
 **Is that learning?** A ratio *should* move: up for good answers, down for bad ones. Multiply each
 answer's mean log-ratio with its advantage and average. That is positive if the change goes in the
 direction of the reward. Both parts can be asked.

@@ -37,6 +37,7 @@ from gspo_edu.study_summary import paired, summarise
 from gspo_edu.study_table import read_table
 from gspo_edu.verdict_rules import FAILS, HOLDS, OPEN
 from gspo_edu.verdicts import finding, findings
+from gspo_edu.widgets import TrainingReplay
 
 # %% [markdown]
 r"""
@@ -733,7 +734,20 @@ rate, while at a rate that suits there is no clear difference.
 over a rollout's updates. This is the storm: the distance that ratios have to bridge. It is greatest
 at the very beginning. Right: where it ends. One dot lies far off. A single run could have been that
 one.
+
+**Try it.** The same two arms at the large rate, rollout by rollout, with three things at once:
+reward, clip fraction and drift. Let the mean play, then choose single seeds. On which of them would
+you have said that GSPO wins, had it been your only run?
 """
+
+# %% tags=["nbval-ignore-output"]
+replay = TrainingReplay("stormy", setting="lr 0.004")
+display(replay)
+
+# %%
+wins = [seed for seed, value in stormy_pair.differences.items() if value > 0]
+print(f"GSPO ends higher in held-out reward on {len(wins)} of {len(stormy_pair.differences)} seeds")
+assert len(wins) == stormy_pair.above
 
 # %% [markdown]
 r"""
