@@ -7,7 +7,7 @@
 
 4 layers, width 64, 4 heads of 16, 16 experts top-2 of width 64, fp32; prompts of 17 tokens,
 answers of exactly 18; 32 prompts x 8 answers; four mini-batches of 64; GSPO; one core, one thread.
-TRL needs `pip install -e ".[trl]"`; it runs with the fastest settings found for it (see
+TRL needs `pip install -e ".[real]"`; it runs with the fastest settings found for it (see
 w1_trl.py). Both workers live side by side and take turns, since the same machine is faster in one
 minute than in the next: compare medians of ratios, never seconds of different runs. The matmul
 floor is the time of the cycle's matrix products alone: the same shapes, one after the other.

@@ -135,7 +135,7 @@ def install(env: Path, gpu: bool) -> None:
     torch = torch_build.arguments(env, site_packages(env), gpu)
     if torch:
         pip_install(env, *torch)
-    pip_install(env, "-e", ".[lab,dev]", "-c", "constraints.txt")
+    pip_install(env, "-e", ".[lab,dev,real]", "-c", "constraints.txt")
     write_json(env / "share/jupyter/lab/settings/overrides.json", LAB_SETTINGS)
     hint = "On Windows, PyTorch needs the Microsoft Visual C++ Redistributable (x64)."
     run_step(env, [str(python_of(env)), "-c", CHECK], hint if os.name == "nt" else "")

@@ -155,7 +155,7 @@ def clone(tmp_path: Path) -> Clone:
     return Clone(tmp_path)
 
 
-PROJECT = ["-e", ".[lab,dev]", "-c", "constraints.txt"]
+PROJECT = ["-e", ".[lab,dev,real]", "-c", "constraints.txt"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has to choose a build")
 posix = pytest.mark.skipif(os.name == "nt", reason="sends signals as a terminal on POSIX does")
 
