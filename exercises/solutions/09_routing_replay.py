@@ -111,8 +111,8 @@ my_s = 2 ** (5 / 200)
 r"""
 ## 3 · A small computation that proves the point
 
-The stormy model of lesson 07 (32 experts, two layers) samples a rollout and makes its four updates.
-Then every token's log-ratio is split:
+The stormy model of lesson 07 (32 experts, two layers) trains for three rollouts. After the first
+update of the third, every token's log-ratio is split:
 
 $$\log r = \text{route part} + \text{weights part}$$
 """
@@ -120,20 +120,27 @@ $$\log r = \text{route part} + \text{weights part}$$
 
 # %%
 class Watched(Trainer):
-    """A trainer that keeps the rollout."""
+    """A trainer that splits the log-ratios of its rollout after the first update."""
 
     def as_old_policy(self, rollout):
-        self.shown = super().as_old_policy(rollout)
+        self.shown, self.split = super().as_old_policy(rollout), None
         return self.shown
+
+    def one_update(self, batch, advantages):
+        record = super().one_update(batch, advantages)
+        if self.split is None:
+            self.split = split_log_ratio(self.model, self.shown)
+        return record
 
 
 stormy = read_toml(PRESETS / "stormy.toml")
 config = TrainConfig(**stormy, objective="grpo", seed=0, eval_every=0, eval_prompts=32)
 trainer = Watched(config, *initial_policy(config)[:2])
-trainer.next_rollout()
-split, inside = split_log_ratio(trainer.model, trainer.shown), trainer.shown.mask
+for _ in range(3):
+    trainer.next_rollout()
+split, inside = trainer.split, trainer.shown.mask
 print(f"{int(inside.sum())} tokens, {float(split.changed[inside].float().mean()):.0%} with another")
-print("expert in some layer after one rollout (four updates)")
+print("expert in some layer")
 
 # %% tags=["predict"]
 my_guess = None  # "a", "b" or "c"
@@ -151,11 +158,21 @@ predict(
 
 # %% tags=["reconcile"]
 kept, other = inside & ~split.changed, inside & split.changed
+
+
+def leaving(log_ratio, where):
+    """Share of tokens outside GRPO's range."""
+    ratio = log_ratio[where].exp()
+    return float(((ratio < 0.8) | (ratio > 1.27)).float().mean())
+
+
+print("                     rms of the parts      outside GRPO's range")
+print("                     route    weights      now      with the old experts")
 for name, where in (("kept their experts", kept), ("another expert", other)):
     route, weights = rms(split.route, where), rms(split.weights, where)
-    ratio = split.total[where].exp()
-    outside = float(((ratio < 0.8) | (ratio > 1.27)).float().mean())
-    print(f"{name:20} route {route:.3f}  weights {weights:.3f}  outside GRPO's range {outside:.0%}")
+    now, replayed = leaving(split.total, where), leaving(split.weights, where)
+    print(f"{name:20} {route:.3f}    {weights:.3f}        {now:3.0%}      {replayed:3.0%}")
+assert leaving(split.total, other) > 1.5 * leaving(split.total, kept)
 larger = rms(split.route, other) / rms(split.route, kept)
 assert 2 < larger < 20
 reconcile(
@@ -269,7 +286,8 @@ two nearly level scores past each other, another expert, with other weights, com
 token. Its probability then changes for two reasons, and the ratio shows only their product. In
 section 2 the weights moved a token's log-prob by 0.3 and the routes by 0.4: GRPO clips by
 exp(0.7) = 2.01, though learning accounts for 1.35 of it. In my run of section 3 the route part of
-tokens with another expert was several times that of the others, and more of them left the range. So
+tokens with another expert was some four times that of the others, and a third of them had left the
+range, against a tenth with their old experts replayed. So
 tokens are clipped, or pushed harder, because of a by-product of the update. The authors report
 about 10 % changed experts per gradient update for a model of 48 layers; that is their measurement,
 and they state rather than show that it keeps GRPO from converging. Routing Replay records which
