@@ -4,9 +4,9 @@ r"""
 
 {{card}}
 
-Each exhibit has been found in a library, a trainer or a course that people use, some of them after
-months. They look harmless here as well. For each: read the symptom, run the probe, find the fault,
-and write the mended function. Two or three minutes each; take them in any order.
+The exhibits are modelled on mistakes that were met in public libraries, trainers and courses. They
+looked harmless there as well. For each: read the symptom, run the probe, find the fault, and write
+the mended function. Two or three minutes each; take them in any order.
 
 Copy the faulty function into your cell and change it. The check below it tries your version on
 inputs drawn anew each time.
@@ -294,7 +294,8 @@ def mended_06(logp, logp_old, advantages, mask, clip_low, clip_high):
 r"""
 ## 7 · The band that pushes
 
-**Symptom.** The KL estimate grows without end for tokens that the policy likes and the reference does not.
+**Symptom.** For tokens that the policy likes and the reference does not, the KL estimate grows
+without end.
 """
 
 
@@ -306,11 +307,8 @@ def faulty_07(logp, logp_ref):
 
 
 # %%
-print(
-    f"{faulty_07(torch.tensor(-0.1), torch.tensor(-6.0)).item():.1f} for one token, should be ",
-    end="",
-)
-print(f"{math.exp(-5.9) + 5.9 - 1:.1f}")
+found = faulty_07(torch.tensor(-0.1), torch.tensor(-6.0)).item()
+print(f"{found:.1f} for one token, should be {math.exp(-5.9) + 5.9 - 1:.1f}")
 
 # %% [markdown]
 r"""
