@@ -9,6 +9,7 @@ from typing import Any
 from gspo_edu.config import TrainConfig
 
 TUNED, MATCHED, QUANTILES = "tuned", "matched", "quantiles"
+SAME_AS = "as "  # and then the name of an arm
 RULES = {"lr": (TUNED, MATCHED), "clip_from": (QUANTILES,)}
 
 Setting = tuple[tuple[str, Any], ...]
@@ -46,6 +47,7 @@ class Cell:
         seed: its seed.
         values: all its values; ``lr`` may be a rule.
         clip_from: ``quantiles`` or empty.
+        starts_from: name of the arm whose final policy, of the same seed, it starts from; or empty.
     """
 
     arm: str
@@ -53,11 +55,13 @@ class Cell:
     seed: int
     values: Mapping[str, Any] = field(hash=False)
     clip_from: str = ""
+    starts_from: str = ""
 
     @property
     def lr_from(self) -> str:
         """The rule that finds the learning rate, or empty."""
-        return self.values["lr"] if self.values.get("lr") in RULES["lr"] else ""
+        lr = self.values.get("lr")
+        return lr if isinstance(lr, str) else ""
 
     @property
     def group(self) -> tuple[str, Setting]:
@@ -115,6 +119,10 @@ def check_rules(study: Study) -> None:
     for cell in cells:
         if cell.lr_from == MATCHED:
             reference_group(study, cell)
+        if cell.lr_from.startswith(SAME_AS):
+            same_rate_group(study, cell)
+        if cell.starts_from:
+            earlier_cell(study, cell)
         config = cell.config(lr=TrainConfig.lr)
         measures = cell.clip_from or cell.lr_from == MATCHED
         if measures and config.mini_batches * config.epochs < 2:
@@ -133,19 +141,71 @@ def reference_group(study: Study, cell: Cell) -> list[Cell]:
     match = study.tuning.match
     if match is None or match not in study.arms or match == cell.arm:
         raise ValueError(f"tuning.match is {match!r}; expected the name of another arm.")
+    reference = only_group(study, cell, match)
+    if reference[0].lr_from == MATCHED or reference[0].lr_from.startswith(SAME_AS):
+        raise ValueError(f"tuning.match is {match!r}, whose lr depends on another arm's itself.")
+    return reference
+
+
+def only_group(study: Study, cell: Cell, arm: str) -> list[Cell]:
+    """The cells of ``arm``, one per seed, that agree with ``cell`` in all but the rate.
+
+    Raises:
+        ValueError: if there is not exactly one such group.
+    """
     groups: dict[Any, list[Cell]] = {}
     for other in study.cells:
-        if other.arm == match and agree(other.setting, cell.setting, but="lr"):
+        if other.arm == arm and agree(other.setting, cell.setting, but="lr"):
             groups.setdefault(other.group, []).append(other)
     if len(groups) != 1:
         raise ValueError(
-            f"arm {cell.arm!r}: {len(groups)} settings of {match!r} fit to "
-            f"{in_words(cell.setting)}; expected one to match."
+            f"arm {cell.arm!r}: {len(groups)} settings of {arm!r} fit to "
+            f"{in_words(cell.setting)}; expected one."
         )
-    (reference,) = groups.values()
-    if reference[0].lr_from == MATCHED:
-        raise ValueError(f"tuning.match is {match!r}, whose lr is matched itself.")
-    return reference
+    (group,) = groups.values()
+    return group
+
+
+def same_rate_group(study: Study, cell: Cell) -> tuple[str, Setting]:
+    """The group whose learning rate, found by a rule, ``cell`` takes over.
+
+    Raises:
+        ValueError: if there is no such group, or its rate is written down.
+    """
+    arm = cell.lr_from.removeprefix(SAME_AS)
+    if arm not in study.arms or arm == cell.arm:
+        raise ValueError(
+            f"arm {cell.arm!r}: lr is {cell.lr_from!r}; expected the name of another arm."
+        )
+    other = only_group(study, cell, arm)[0]
+    if other.lr_from not in (TUNED, MATCHED):
+        raise ValueError(
+            f"arm {cell.arm!r}: lr is {cell.lr_from!r}, but no rule finds that arm's rate; "
+            "expected the number itself."
+        )
+    return other.group
+
+
+def earlier_cell(study: Study, cell: Cell) -> Cell:
+    """The cell whose final policy ``cell`` starts from: of the arm it names and of its own seed.
+
+    Raises:
+        ValueError: if there is none, or what it does is not written down.
+    """
+    arm = cell.starts_from
+    if arm not in study.arms or arm == cell.arm:
+        raise ValueError(
+            f"arm {cell.arm!r}: starts_from is {arm!r}; expected the name of another arm."
+        )
+    found = [other for other in only_group(study, cell, arm) if other.seed == cell.seed]
+    if not found:
+        raise ValueError(f"arm {cell.arm!r}: arm {arm!r} has no run with seed {cell.seed}.")
+    if found[0].lr_from or found[0].clip_from or found[0].starts_from:
+        raise ValueError(
+            f"arm {cell.arm!r}: starts_from is {arm!r}, which follows a rule itself; expected an "
+            "arm with all its values written down."
+        )
+    return found[0]
 
 
 def agree(first: Setting, second: Setting, *, but: str = "") -> bool:

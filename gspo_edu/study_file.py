@@ -22,7 +22,9 @@ The keys are those of ``gspo-edu train``. A list makes the grid, an ``[[arm]]`` 
 
 ``lr = "tuned"`` takes the rate from ``tuning.lr`` with the highest mean held-out reward on the
 tuning seeds, for each arm and setting by itself. ``lr = "matched"`` takes the rate at which the arm
-moves as far per rollout as ``tuning.match`` does. Without arms, a list of objectives makes them.
+moves as far per rollout as ``tuning.match`` does, ``lr = "as NAME"`` the rate that was found for
+another arm. ``starts_from = "NAME"`` lets every seed go on where that arm's run ended. Without
+arms, a list of objectives makes them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from typing import Any
 
 from gspo_edu.config import COMMAND, TYPES, TrainConfig, check_type, read_toml
 from gspo_edu.plots import LABELS
-from gspo_edu.study_cells import RULES, Cell, Study, Tuning, check_rules
+from gspo_edu.study_cells import RULES, SAME_AS, Cell, Study, Tuning, check_rules
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -152,8 +154,12 @@ def read_pairs(pairs: Any, arms: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def cells_of_arm(name: str, values: dict[str, Any], tuning: Tuning) -> list[Cell]:
     """The runs of one arm: the product of all its lists."""
-    clip_from = values.pop("clip_from", "")
+    clip_from, starts_from = values.pop("clip_from", ""), values.pop("starts_from", "")
     check_arm(name, values, clip_from)
+    if not isinstance(starts_from, str) or (starts_from and "init" in values):
+        raise ValueError(
+            f"arm {name!r}: starts_from is {starts_from!r}; expected an arm's name, and no init."
+        )
     try:
         lists = {known: as_list(known, value) for known, value in values.items()}
         seeds = lists.pop("seed", [TrainConfig.seed])
@@ -163,7 +169,7 @@ def cells_of_arm(name: str, values: dict[str, Any], tuning: Tuning) -> list[Cell
             chosen = dict(zip(lists, choice, strict=True))
             setting = tuple((known, chosen[known]) for known in listed)
             for seed in seeds:
-                cell = Cell(name, setting, seed, chosen, clip_from)
+                cell = Cell(name, setting, seed, chosen, clip_from, starts_from)
                 # A rule's rate is not known yet; any other value must fit from the beginning.
                 cell.config(**({"lr": (tuning.lr or (1e-3,))[0]} if cell.lr_from else {}))
                 cells.append(cell)
@@ -180,9 +186,9 @@ def check_arm(name: str, values: dict[str, Any], clip_from: Any) -> None:
                 f"arm {name!r}: there is no field {known!r}; `{COMMAND} config` lists all of them."
             )
     for rate in as_list("lr", values.get("lr", 0.0)):
-        if isinstance(rate, str) and rate not in RULES["lr"]:
+        if isinstance(rate, str) and rate not in RULES["lr"] and not rate.startswith(SAME_AS):
             raise ValueError(
-                f'arm {name!r}: lr is {rate!r}; expected a number, "tuned" or "matched".'
+                f'arm {name!r}: lr is {rate!r}; expected a number, "tuned", "matched" or "as ARM".'
             )
     if clip_from not in ("", *RULES["clip_from"]):
         raise ValueError(f'arm {name!r}: clip_from is {clip_from!r}; expected "quantiles".')

@@ -14,8 +14,18 @@ import numpy as np
 
 from gspo_edu.compare import summary_of
 from gspo_edu.config import TrainConfig
-from gspo_edu.run_files import INIT, METRICS, METRICS_NEED, read_numbered
-from gspo_edu.study_cells import MATCHED, TUNED, Cell, Study, in_words, reference_group
+from gspo_edu.run_files import INIT, METRICS, METRICS_NEED, POLICY, read_numbered
+from gspo_edu.study_cells import (
+    MATCHED,
+    SAME_AS,
+    TUNED,
+    Cell,
+    Study,
+    earlier_cell,
+    in_words,
+    reference_group,
+    same_rate_group,
+)
 from gspo_edu.study_match import matched_rate, step_size
 from gspo_edu.study_ranges import RANGE, measure_range, range_key
 from gspo_edu.study_runs import (
@@ -82,6 +92,9 @@ class Search:
         for cell in groups.values():
             if cell.lr_from == MATCHED:
                 self.match(cell)
+        for cell in groups.values():
+            if cell.lr_from.startswith(SAME_AS):
+                self.rates[cell.group] = self.rates[same_rate_group(self.study, cell)]
         return self.resolved((cell, self.rates.get(cell.group)) for cell in self.study.cells)
 
     def notes(self) -> list[str]:
@@ -173,10 +186,28 @@ class Search:
     ) -> list[tuple[Cell, TrainConfig]]:
         """Complete configs of cells at rates (None: the cell's own), clip ranges measured."""
         plain = [(cell, cell.config(**({} if lr is None else {"lr": lr}))) for cell, lr in cells]
+        plain = self.started(plain)
         ranges = self.measured([config for cell, config in plain if cell.clip_from])
         return [
             (cell, replace(config, **ranges[range_key(config)]) if cell.clip_from else config)
             for cell, config in plain
+        ]
+
+    def started(self, cells: Sequence[tuple[Cell, TrainConfig]]) -> list[tuple[Cell, TrainConfig]]:
+        """Configs that start where another arm's run of the same seed ended, that run made first.
+
+        Where that run has no final policy, the file is missing and the later run fails for it.
+        """
+        earlier = {
+            cell: earlier_cell(self.study, cell).config() for cell, _ in cells if cell.starts_from
+        }
+        if earlier:
+            run_all(self.out, list(earlier.values()), jobs=self.jobs, desc="runs to start from")
+        return [
+            (cell, replace(config, init=str(run_folder(self.out, earlier[cell]) / POLICY)))
+            if cell in earlier
+            else (cell, config)
+            for cell, config in cells
         ]
 
     def measured(self, configs: Sequence[TrainConfig]) -> dict[TrainConfig, Row]:

@@ -59,7 +59,7 @@ def varied_fields(cells: Resolved) -> list[str]:
         and (
             name == "lr"
             or name in listed
-            or len({getattr(config, name) for _, config in cells}) > 1
+            or (name != "init" and len({getattr(config, name) for _, config in cells}) > 1)
         )
     ]
 
@@ -223,7 +223,8 @@ def write_description(
                 "arm": cell.arm,
                 "setting": dict(cell.setting),
                 "seeds": [],
-                "config": {k: v for k, v in dataclasses.asdict(config).items() if k != "seed"},
+                "config": {k: v for k, v in dataclasses.asdict(config).items() if k != "seed"}
+                | ({"init": f"the final policy of {cell.starts_from}"} if cell.starts_from else {}),
             },
         )
         group["seeds"].append(config.seed)
