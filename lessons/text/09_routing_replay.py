@@ -895,8 +895,9 @@ r"""
 
 Section 3 had two engines for a moment: one samples, one trains, and they disagree although their
 weights are the same. What that means for the choice of objective, and what else large systems do
-between a prompt and an update, is the subject of a lesson that is being written. Until then:
-`python course.py train --config stormy --objective grpo --replay r3`.
+between a prompt and an update, is the subject of [lesson 10](10_engines.ipynb). With two engines R2
+and R3 are no longer the same: try
+`python course.py train --config stormy --objective grpo --engine bf16 --replay r3`.
 
 **Sources.** The papers are named in section 9; the pull requests are read as of
 December 2026.
