@@ -18,6 +18,7 @@ from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCH
 from gspo_edu.checks.hand import HandNumber
 from gspo_edu.checks.losses import CLIP_FRACTION, CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
+from gspo_edu.checks.numbers_04_06 import LESSON_04, LESSON_06
 from gspo_edu.checks.numbers_05 import LESSON_05
 from gspo_edu.checks.numbers_07_09 import LESSON_07, LESSON_08, LESSON_09
 from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
@@ -25,6 +26,7 @@ from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
 from gspo_edu.checks.task import FunctionTask
 from gspo_edu.checks.training import GSPO_UPDATES, PPO_UPDATES
+from gspo_edu.checks.weights import EFFECTIVE_SIZE, GSPO_WEIGHTS, PRODUCT_RATIO
 
 TASKS: dict[str, FunctionTask] = {
     task.name: task
@@ -44,12 +46,17 @@ TASKS: dict[str, FunctionTask] = {
         EXPERT_DRIFT,
         K3,
         MINI_BATCHES,
+        PRODUCT_RATIO,
+        EFFECTIVE_SIZE,
+        GSPO_WEIGHTS,
     )
 }
 NUMBERS: dict[str, HandNumber] = {
     **LESSON_02,
     **LESSON_03,
+    **LESSON_04,
     **LESSON_05,
+    **LESSON_06,
     **LESSON_07,
     **LESSON_08,
     **LESSON_09,

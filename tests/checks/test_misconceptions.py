@@ -321,6 +321,53 @@ MINI_BATCH_SIZES = {
 }
 
 
+PRODUCT_RATIO = {
+    "right": rows(lambda own, _: float(np.exp(np.mean(own)))),
+    "arithmetic_mean": rows(lambda own, _: float(np.mean(np.exp(own)))),
+    "log": rows(lambda own, _: float(np.mean(own))),
+    "padding_counted": rows(lambda own, row: float(np.prod(np.exp(row)))),
+}
+EFFECTIVE_SIZE = {
+    "share": lambda w: w.sum() ** 2 / (w @ w) / w.size,
+    "no_square": lambda w: w.sum() / (w @ w),
+    "inverse": lambda w: (w @ w) / w.sum() ** 2,
+    "sum_of_weights": lambda w: sum(w),
+    "squares_of_mean": lambda w: (w @ w) / w.mean() ** 2,
+}
+
+
+def weights(
+    factor: Any = None, share: Any = None, silent: Any = None, sign: float = 1.0, group: bool = True
+) -> Function:
+    def called(new: Any, old: Any, A: Any, m: Any, low: float, high: float) -> Any:
+        s = right_s(new, old, m)
+        out = np.zeros(m.shape)
+        for i in range(len(A)):
+            above, below = s[i] > 1 + high, s[i] < 1 - low
+            cut = silent(above, below) if silent else above if A[i] > 0 else below
+            for t in range(m.shape[1]):
+                if m[i, t] and not cut:
+                    w = factor(new[i, t] - old[i, t]) if factor else s[i]
+                    part = share(m) if share else 1 / m[i].sum()
+                    out[i, t] = sign * w * A[i] * part / (len(A) if group else 1)
+        return out
+
+    return called
+
+
+GSPO_WEIGHTS = {
+    "token_ratio": weights(factor=np.exp),
+    "left_out": weights(factor=lambda gap: 1.0),
+    "no_length": weights(share=lambda m: 1.0),
+    "padded_width": weights(share=lambda m: 1 / m.shape[1]),
+    "all_tokens": weights(share=lambda m: len(m) / m.sum()),
+    "no_mean_over_answers": weights(group=False),
+    "outside_is_clipped": weights(silent=lambda above, below: above or below),
+    "no_clip": weights(silent=lambda above, below: False),
+    "wrong_sign": weights(sign=-1.0),
+}
+
+
 def training(name: str, fault: str) -> Function:
     """An optimiser's loop with one fault, through torch.optim."""
     from gspo_edu.objectives import OBJECTIVES
@@ -359,6 +406,9 @@ MUTANTS: dict[str, dict[str, Function]] = {
     "expert_drift": EXPERT_DRIFT,
     "k3": K3,
     "mini_batches": MINI_BATCH_SIZES,
+    "product_ratio": PRODUCT_RATIO,
+    "effective_size": EFFECTIVE_SIZE,
+    "gspo_weights": GSPO_WEIGHTS,
     **{
         name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, "one_update")}
         for name in ("ppo_updates", "gspo_updates")

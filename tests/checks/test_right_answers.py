@@ -175,6 +175,25 @@ def sizes_one_by_one(answers: int, parts: int) -> list[int]:
     return [len(range(part, answers, parts)) for part in range(parts)]
 
 
+def product_loop(new: Any, old: Any, mask: Any) -> Any:
+    out = []
+    for n, o, m in zip(new, old, mask, strict=True):
+        out.append(math.prod(math.exp(n[t] - o[t]) for t in range(len(n)) if m[t]))
+    return out
+
+
+def size_loop(weights: Any) -> float:
+    total = sum(float(w) for w in weights)
+    return 1 / sum((float(w) / total) ** 2 for w in weights)
+
+
+def weights_autograd(new: Any, old: Any, A: Any, mask: Any, low: float, high: float) -> Any:
+    new = new.detach().clone().requires_grad_()
+    s = (((new - old) * mask).sum(1) / mask.sum(1)).exp()
+    torch.min(s * A, s.clamp(1 - low, 1 + high) * A).mean().backward()
+    return new.grad
+
+
 RIGHT: dict[str, list[Callable[..., Any]]] = {
     "token_ratio": [token_loop, token_ratio, lambda n, o, m: np.where(m, np.exp(n - o), 0)],
     "sequence_ratio": [sequence_loop, sequence_numpy, sequence_float32, sequence_ratio],
@@ -203,6 +222,9 @@ RIGHT: dict[str, list[Callable[..., Any]]] = {
         lambda n, m: [len(part) for part in np.array_split(np.arange(n), m)],
         lambda n, m: torch.tensor([len(part) for part in torch.arange(n).tensor_split(m)]),
     ],
+    "product_ratio": [product_loop, lambda n, o, m: ((n - o) * m).sum(1).exp()],
+    "effective_size": [size_loop, lambda w: w.sum() ** 2 / (w**2).sum()],
+    "gspo_weights": [weights_autograd],
     "replay_gates": [replay_torch, replay_numpy, lambda x, e, old: replay_gates(x, e)],
 }
 
