@@ -1,10 +1,11 @@
 """The course's task in TRL's GRPOTrainer, with the course's policy as a Qwen3-MoE of transformers.
 
     python -m gspo_edu.trl_toy --level sequence --rollouts 8
-    accelerate launch --cpu --num_processes 2 -m gspo_edu.trl_toy --level sequence --rollouts 8
+    accelerate launch --multi_gpu --num_processes 2 -m gspo_edu.trl_toy
 
-Needs the extra ``real``. Lesson 11 takes its parts from here. What TRL does not need to be told is
-left out, so that ``paper_settings`` shows what one has to set, and nothing else.
+(The second line needs no GPU, see docs/real_trainers.md.) Needs the extra ``real``. Lesson 11 takes
+its parts from here. What TRL need not be told is left out, so that ``paper_settings`` shows what
+one has to set and nothing else.
 """
 
 from __future__ import annotations
@@ -57,19 +58,21 @@ def prompt_dataset(task: Task, count: int, seed: int) -> Any:
     return Dataset.from_dict({"prompt": [" ".join(SYMBOLS[t] for t in row) for row in prompts]})
 
 
-def reward_function(task: Task) -> Callable[..., list[float]]:
+def reward_function(task: Task) -> Callable[..., list[float | None]]:
     """The task's verifier in the form that TRL calls: one number per completion.
 
     It looks for the end token itself. TRL also calls an answer finished if its last token happens
     to be padding.
     """
 
-    def verified(prompts: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    def verified(
+        prompts: list[str], completion_ids: list[list[int]], **_: Any
+    ) -> list[float | None]:
         width = max(len(ids) for ids in completion_ids)
         tokens = torch.tensor([ids + [PAD] * (width - len(ids)) for ids in completion_ids])
         asked = torch.tensor([[SYMBOLS.index(word) for word in row.split()] for row in prompts])
         mask, finished = masked_after_end(tokens)
-        return task.rewards(asked, tokens, mask, finished).tolist()
+        return list(task.rewards(asked, tokens, mask, finished).tolist())
 
     return verified
 
@@ -113,6 +116,7 @@ def paper_settings(level: str = "sequence", **changes: Any) -> dict[str, Any]:
         "save_strategy": "no",
         "report_to": [],
         "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
     }
     return {**objective, **machine, **run, **changes}
 
@@ -219,6 +223,78 @@ def watched(trainer: Any) -> list[SeenBatch]:
     trainer._get_per_token_logps_and_entropies = keep_log_probs
     trainer._compute_loss = keep_batch
     return seen
+
+
+def loss_of(
+    trainer: Any,
+    logp: Tensor,
+    logp_old: Tensor | None,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    logp_ref: Tensor | None = None,
+    tokens: int | None = None,
+    tool_mask: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """What TRL's own loss makes of given log-probs, and what it would log; nothing is trained.
+
+    Args:
+        trainer: a GRPOTrainer, whose forward pass is replaced for this call.
+        logp, logp_old, logp_ref: (B, T).
+        advantages: (B,).
+        mask: (B, T), 1 on completion tokens.
+        tokens: of the whole rollout; those of this batch unless given.
+        tool_mask: (B, T), 0 on tokens that a tool wrote.
+    """
+    forward = trainer._get_per_token_logps_and_entropies
+    inside = mask.long()
+    batch = {
+        "prompt_ids": torch.zeros(len(mask), 1, dtype=torch.long),
+        "prompt_mask": torch.ones(len(mask), 1, dtype=torch.long),
+        "completion_ids": torch.zeros_like(inside),
+        "completion_mask": inside,
+        "advantages": advantages,
+        "old_per_token_logps": logp_old,
+        "ref_per_token_logps": logp_ref,
+        "num_items_in_batch": torch.as_tensor(int(inside.sum()) if tokens is None else tokens),
+    }
+    if tool_mask is not None:
+        batch["tool_mask"] = tool_mask.long()
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+    trainer._metrics["train"].clear()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (
+        logp,
+        torch.zeros_like(logp),
+        logp.new_zeros(()),
+    )
+    try:
+        found = trainer.compute_loss(trainer.model, batch)
+    finally:
+        trainer._get_per_token_logps_and_entropies = forward
+    return found, {name: values[-1] for name, values in trainer._metrics["train"].items()}
+
+
+def said_by_trl(**settings: Any) -> list[str]:
+    """The warnings that TRL logs when a trainer is made with these settings, as plain text."""
+    heard: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    logger, listener = logging.getLogger("trl.trainer.grpo_trainer"), Listener()
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(listener)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        toy_trainer(**settings)
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+        logger.propagate = propagate
+    return heard
 
 
 def main(words: list[str] | None = None) -> None:
