@@ -137,3 +137,12 @@ def test_a_batch_of_seeds_is_measured():
         assert found["growth"] * found["gain"] == pytest.approx(4)
         assert 0 < seeds["1"][name]["operations"] <= found["operations"]
         assert found["operations"] < 1.1 * seeds["1"][name]["operations"], "seeds are no launches"
+
+
+def test_the_cost_of_inspect_is_measured():
+    report = report_of("inspect_run", "--tokens", "20000")
+    assert report["over"] == []
+    assert set(report["cost"]) == set(load("inspect_run").KINDS)
+    for cost in report["cost"].values():
+        assert 0 < cost["processor_seconds"] < 10
+        assert 0.1 < cost["gigabytes"] < 2

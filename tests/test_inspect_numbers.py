@@ -18,7 +18,7 @@ from gspo_edu import cli, metrics
 from gspo_edu.advantages import group_advantages
 from gspo_edu.clip_range import range_for_outside_share
 from gspo_edu.inspection import SHARES
-from gspo_edu.inspection.columns import RecordedRun
+from gspo_edu.inspection.columns import COLUMNS, RecordedRun
 from gspo_edu.inspection.findings import LOOKS, findings
 from gspo_edu.inspection.numbers import measure
 from gspo_edu.inspection.reading import read_run
@@ -111,16 +111,38 @@ def test_ranges_come_from_the_quantiles_and_clip_what_was_wanted(tmp_path: Path)
     logp, old, mask, advantages = (t[found.off_policy] for t in tensors(run))
     log_s = sequence_log_ratio(logp, old, mask)
     for share, about in zip(SHARES, found.numbers["ranges"], strict=True):
-        wanted = range_for_outside_share(log_s, 2 * share)
-        assert (about["clip_low"], about["clip_high"]) == pytest.approx(wanted, rel=1e-4)
-        result = OBJECTIVES["gspo"](
-            logp, old, advantages, mask, clip_low=about["clip_low"], clip_high=about["clip_high"]
+        range_ = {"clip_low": about["clip_low"], "clip_high": about["clip_high"]}
+        result = OBJECTIVES["gspo"](logp, old, advantages, mask, **range_)
+        clipped = result.metrics["clip_fraction_seq"].item()
+        assert about["clip_fraction_seq"] == pytest.approx(clipped, abs=1e-3)
+        assert about["clip_fraction_seq"] == pytest.approx(share, abs=1.5e-3)
+        below, above = (
+            log_s < math.log1p(-about["clip_low"]),
+            log_s > math.log1p(about["clip_high"]),
         )
-        assert about["clip_fraction_seq"] == pytest.approx(
-            result.metrics["clip_fraction_seq"].item(), abs=1e-3
-        )
-        assert about["outside_fraction_seq"] == pytest.approx(2 * share, abs=2e-3)
-        assert about["clip_fraction_seq"] == pytest.approx(share, abs=0.03)
+        assert below.float().mean().item() == pytest.approx(above.float().mean().item(), abs=2e-3)
+        assert share < about["outside_fraction_seq"] < 1
+
+
+def test_without_advantages_half_of_those_outside_count_as_clipped(tmp_path: Path) -> None:
+    run = recorded(400, sigma=0.05)
+    del run["rewards"], run["group"]
+    found = measure(read(run, tmp_path))
+    for share, about in zip(SHARES, found.numbers["ranges"], strict=True):
+        wanted = range_for_outside_share(torch.tensor(found.log_s), 2 * share)
+        assert (about["clip_low"], about["clip_high"]) == wanted
+        assert about["clip_fraction_seq"] is None
+
+
+def test_good_answers_that_rise_are_clipped_more_than_half(tmp_path: Path) -> None:
+    run = recorded(400, sigma=0.05)
+    run["advantages"] = [
+        1.0 if sum(new) > sum(old) else -1.0
+        for new, old in zip(run["logp"], run["logp_old"], strict=True)
+    ]
+    about = measure(read(run, tmp_path), shares=[0.2]).numbers["ranges"][0]
+    assert about["outside_fraction_seq"] == pytest.approx(0.2, abs=0.01), "all outside are clipped"
+    assert about["clip_fraction_seq"] == pytest.approx(0.2, abs=0.01)
 
 
 def test_shares_and_ranges_that_cannot_be(tmp_path: Path) -> None:
@@ -399,3 +421,16 @@ def test_usage_errors(words: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     path = write(recorded(8), tmp_path / "run.parquet")
     assert cli.main(["inspect", str(path), *words]) == 2
     assert "expected" in capsys.readouterr().err
+
+
+def test_the_page_lists_the_columns_and_its_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[1] / "docs/inspect.md").read_text(encoding="utf-8")
+    for name, column in COLUMNS.items():
+        cells = (f"`{name}`", column.in_rows, column.in_arrays, column.required, column.meaning)
+        assert f"| {' | '.join(cells)} |" in page
+    code = page.split("## Record a training")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("rollouts=5", "rollouts=1, prompts=4, group_size=4, eval_prompts=2"))
+    assert cli.main(["inspect", "my-run", "--json"]) == 0

@@ -162,7 +162,7 @@ def range_cannot_bind(numbers: Numbers) -> str | None:
     binds = length_at_which_range_binds(sigma, **narrowest)
     needed = "no answer is short enough for it"
     if binds >= 1:
-        needed = f"it would take answers of at most {binds:.2g} tokens"
+        needed = f"it would take answers of at most {binds:.0f} tokens"
     return (
         f"A range of {bounds_text(narrowest)} cannot bind for GSPO here: no answer's ratio leaves "
         f"it. With token log-ratios of standard deviation {sigma:.3g} {needed}; the "

@@ -32,6 +32,7 @@ from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 
+SEARCH_STEPS = 16  # halvings of the share outside
 ON_POLICY = 1e-5  # log-ratios below this are rounding
 SAMPLE = 200_000  # token log-ratios kept for the histogram
 Numbers = dict[str, Any]
@@ -209,13 +210,27 @@ def answer_clipping(
 
 
 def about_share(share: float, log_s: Array, advantages: Array | None) -> Numbers:
-    """The range that clips ``share`` of these answers, and what it does clip."""
-    low, high = range_for_outside_share(torch.from_numpy(log_s), 2 * share)
-    found = answer_clipping(log_s, advantages, low, high)
+    """The range that clips ``share`` of these answers, with as many outside on either side.
+
+    How many of those outside are clipped depends on their advantages. About half are; where a good
+    answer's ratio rises, as it should, it is more. So the share outside is searched for.
+    """
+    ratios = torch.from_numpy(log_s)
+    low, high = 0.0, 1.0
+    outside = 2 * share
+    for _ in range(SEARCH_STEPS if advantages is not None else 0):
+        outside = (low + high) / 2
+        clipped = answer_clipping(log_s, advantages, *range_for_outside_share(ratios, outside))
+        if clipped["clip_fraction_seq"] < share:
+            low = outside
+        else:
+            high = outside
+    clip_low, clip_high = range_for_outside_share(ratios, outside)
+    found = answer_clipping(log_s, advantages, clip_low, clip_high)
     return {
         "clip_fraction_wanted": share,
-        "clip_low": low,
-        "clip_high": high,
+        "clip_low": clip_low,
+        "clip_high": clip_high,
         "outside_fraction_seq": found["outside_fraction_seq"],
         "clip_fraction_seq": None if advantages is None else found["clip_fraction_seq"],
     }

@@ -155,8 +155,7 @@ def about_ranges(numbers: Numbers) -> list[str]:
     if not numbers["ranges"]:
         return []
     lines = [
-        "A range for GSPO that would clip a share of answers (from the quantiles of log s, half "
-        "on each side)",
+        "A range for GSPO that would clip a share of answers (from quantiles of log s)",
         f"  {'wanted':>8}{'clip_low':>13}{'clip_high':>13}{'outside':>10}{'clipped':>10}",
     ]
     for found in numbers["ranges"]:
