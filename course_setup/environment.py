@@ -29,8 +29,8 @@ from gspo_edu.files import locked, write_atomically
 STAMP, LOCK = "course-stamp.json", "course.lock"
 # By gpu or not: what comes, in words, and the free disk it needs in GB.
 DOWNLOADS = {
-    False: ("PyTorch {torch} for the CPU and about 130 packages, about 0.4 GB", 3.0),
-    True: ("PyTorch {torch} with GPU libraries and about 130 packages, about 3 GB", 12.0),
+    False: ("PyTorch {torch} for the CPU and about 160 packages, about 0.5 GB", 3.0),
+    True: ("PyTorch {torch} with GPU libraries and about 160 packages, about 3 GB", 12.0),
 }
 UPDATE_NEEDS = 1.0
 # JupyterLab would ask every learner about news and look for updates on the internet.
