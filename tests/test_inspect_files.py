@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from safetensors.torch import save_file
 from gspo_edu import cli
 from gspo_edu.inspection import columns
 from gspo_edu.inspection.columns import RunFileError
+from gspo_edu.inspection.numbers import measure
 from gspo_edu.inspection.reading import read_run
 from gspo_edu.moe.routes import drift
 from gspo_edu.route_split import changed_tokens
@@ -173,6 +175,10 @@ BROKEN = {
         {**recorded(4), "mask": [[0] * (len(r) - 1) + [-10000] for r in recorded(4)["logp"]]},
         "mask, {row0}: holds -10000",
     ),
+    "reference routes alone": (
+        {**recorded(4), "routes_reference": [[[[1, 2]]] * len(r) for r in recorded(4)["logp"]]},
+        "column routes is missing",
+    ),
     "routes alone": (
         {**recorded(4), "routes": [[[[1, 2]]] * len(r) for r in recorded(4)["logp"]]},
         "column routes_reference is missing",
@@ -294,6 +300,27 @@ def test_a_damaged_page_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture
     whole[middle : middle + 400] = b"\xff" * 400
     path.write_bytes(whole)
     error_of(path, capsys)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_damaged_files_are_read_or_refused_in_words(ending: str, tmp_path: Path) -> None:
+    dice = random.Random(0)
+    path = tmp_path / f"run.{ending}"
+    whole = write(full_run(), path).read_bytes()
+    said = []
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(dice.choice((1, 3, 30))):
+            near_an_end = dice.choice((dice.randrange(400), len(whole) - 1 - dice.randrange(400)))
+            place = dice.choice((near_an_end, dice.randrange(len(whole))))
+            damaged[place] = dice.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            measure(read_run(path))
+        except RunFileError as error:
+            said.append(str(error))
+    assert len(said) > 10
+    assert all(text.startswith(f"{path}: ") for text in said)
 
 
 def test_too_much_is_refused_before_it_is_read(

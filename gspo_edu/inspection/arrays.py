@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -31,6 +32,17 @@ from gspo_edu.inspection.parts import Parts
 MOST_BYTES = 2**34  # of one array
 Load = Callable[[str], Array]
 SETTINGS_KEY = "gspo_edu"
+# What zipfile and NumPy raise for files that are damaged, encrypted or from another program.
+NO_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    UnicodeError,
+    tokenize.TokenError,
+)
 
 
 def read_npz(path: Path) -> RecordedRun:
@@ -49,7 +61,7 @@ def read_npz(path: Path) -> RecordedRun:
         with np.load(path, allow_pickle=False) as file:
             settings = file[SETTINGS_KEY].item() if SETTINGS_KEY in shapes else "{}"
             return from_arrays(shapes, lambda name: file[name], settings_from(settings))
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except NO_ARCHIVE as error:
         reason = "it is empty" if path.stat().st_size == 0 else str(error)[:100]
         raise RunFileError(
             f"this is no whole .npz file ({reason}). Copy it again, or write it with numpy.savez."
@@ -131,7 +143,7 @@ def read_safetensors(path: Path) -> RecordedRun:
                 return found
 
             return from_arrays(shapes, load, settings)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise RunFileError(
             f"this is no whole .safetensors file ({str(error)[:100]}). Copy it again."
         ) from None

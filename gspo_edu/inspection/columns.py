@@ -193,11 +193,12 @@ def check_present(names: set[str], known_rows: bool) -> None:
                 f"column {name} is missing; the file has {given}. {name}: {COLUMNS[name].meaning}."
                 f"{extra}"
             )
-    if "routes" in names and "routes_reference" not in names:
-        raise RunFileError(
-            "column routes_reference is missing, and routes alone says nothing about drift; add "
-            "it or leave routes out."
-        )
+    for name, other in (("routes", "routes_reference"), ("routes_reference", "routes")):
+        if name in names and other not in names:
+            raise RunFileError(
+                f"column {other} is missing, and {name} alone says nothing about drift; add the "
+                "one or leave out the other."
+            )
 
 
 def checked(run: RecordedRun, name_of: Naming = row_name) -> RecordedRun:

@@ -105,7 +105,7 @@ def one_object(line: str, number: int) -> dict[str, Any]:
 
 def line_name(path: Path, row: int) -> str:
     """The line that holds the ``row``-th answer; blank lines hold none."""
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         filled = (number for number, line in enumerate(file, start=1) if line.strip())
         for place, number in enumerate(filled):
             if place == row:

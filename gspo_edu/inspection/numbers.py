@@ -32,6 +32,7 @@ from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.objectives.gspo import RangeWarning
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 
+LOWEST_LOG_S = -30.0
 SEARCH_STEPS = 16  # halvings of the share outside
 ON_POLICY = 1e-5  # log-ratios below this are rounding
 SAMPLE = 200_000  # token log-ratios kept for the histogram
@@ -215,7 +216,8 @@ def about_share(share: float, log_s: Array, advantages: Array | None) -> Numbers
     How many of those outside are clipped depends on their advantages. About half are; where a good
     answer's ratio rises, as it should, it is more. So the share outside is searched for.
     """
-    ratios = torch.from_numpy(log_s)
+    # A ratio that rounds to 0 would ask for a lower bound of 0, which is none.
+    ratios = torch.from_numpy(log_s.clip(min=LOWEST_LOG_S))
     low, high = 0.0, 1.0
     outside = 2 * share
     for _ in range(SEARCH_STEPS if advantages is not None else 0):

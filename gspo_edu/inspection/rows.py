@@ -50,29 +50,37 @@ def read_parquet(path: Path) -> RecordedRun:
         label = f" of {file.name}" if path.is_dir() else ""
         begun.append((answers, label))
         try:
-            opened = pq.ParquetFile(file)
-        except (pa.ArrowInvalid, OSError) as error:
+            with pq.ParquetFile(file) as opened:
+                columns = known_columns(opened.schema_arrow)
+                if first is not None and set(columns) != set(first):
+                    raise RunFileError(
+                        f"{file.name} has other columns ({', '.join(sorted(columns))}) than "
+                        f"{files[0].name}; all parts of a folder must be of one run."
+                    )
+                first = columns
+                settings = settings or settings_of(opened.schema_arrow)
+                answers += read_file(opened, columns, parts, label)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
             raise RunFileError(not_parquet(file, error)) from None
-        with opened:
-            schema = opened.schema_arrow
-            columns = [name for name in schema.names if name in COLUMNS]
-            check_present(set(columns), known_rows=True)
-            if first is not None and set(columns) != first:
-                raise RunFileError(
-                    f"{file.name} has other columns ({', '.join(sorted(columns))}) than "
-                    f"{files[0].name}; all parts of a folder must be of one run."
-                )
-            first = set(columns)
-            for name in columns:
-                check_type(name, schema.field(name).type)
-            settings = settings or settings_of(schema)
-            answers += read_file(opened, columns, parts, label)
 
     def name_of(row: int) -> str:
         start, label = max((b for b in begun if b[0] <= row), key=lambda b: b[0])
         return f"row {row - start}{label}"
 
     return checked(parts.run(settings), name_of)
+
+
+def known_columns(schema: pa.Schema) -> list[str]:
+    """The columns that mean something here.
+
+    Raises:
+        RunFileError: if one is missing, or of a type that cannot hold what it should.
+    """
+    columns = [name for name in schema.names if name in COLUMNS]
+    check_present(set(columns), known_rows=True)
+    for name in columns:
+        check_type(name, schema.field(name).type)
+    return columns
 
 
 def not_parquet(file: Path, error: Exception) -> str:
