@@ -195,8 +195,8 @@ r"""
 **How to read it.** The solid curve falls first: log s is about half as large as log r. So far the
 GSPO paper's argument is right: the likelihood of a whole answer is hurt less by rounding than that
 of a token (section 5.4, its authors call it intuitive and measure nothing). But what decides is the
-distance *relative to the range*, the vertical lines. GRPO's 0.2 is out of reach for all but two
-tokens in a thousand. GSPO's 0.0003 is where nearly all answers already are, before anything was
+distance *relative to the range*, the vertical lines. GRPO's 0.2 is out of reach for all but one or
+two tokens in a thousand. GSPO's 0.0003 is where nearly all answers already are, before anything was
 learned.
 
 The comparison is unfair to GSPO in one respect: nine tokens. Its range is meant for thousands.
@@ -248,6 +248,10 @@ errors = distances["bf16"]["token"]
 sigma = errors.std().item()
 print(f"sigma of log r {sigma:.4f}    sigma^2 / 2 = {sigma**2 / 2:.1e}    KL = {kl:.1e}")
 print(f"sampled mean of log r {errors.mean():+.1e}, give or take {sigma / len(errors) ** 0.5:.1e}")
+if_independent = sigma * (1 / rollout.lengths.float()).mean().sqrt().item()
+spread_of_s = distances["bf16"]["answer"].std().item()
+print(f"std of log s {spread_of_s:.4f}; were the tokens independent {if_independent:.4f}")
+assert 0.7 < spread_of_s / if_independent < 2
 assert 0.5 < kl / (sigma**2 / 2) < 2
 assert 1e-4 < kl < 6e-4
 
@@ -475,19 +479,17 @@ print("differences, adjusted 95 % interval:")
 grpo = line_of("GRPO, bf16 trusted", "GRPO, bf16 recomputed")
 paper_range = line_of("GSPO, bf16 trusted", "GSPO, bf16 recomputed")
 wide = line_of("GSPO wide, bf16 trusted", "GSPO wide, bf16 recomputed")
-print()
-remedies = [
-    line_of(f"{name}, bf16 {remedy}", f"{name}, bf16 recomputed")
-    for name in ("GRPO", "GSPO")
-    for remedy in ("TIS", "IcePop")
-]
+trusted = {}
+for arm in ("GRPO", "GSPO", "GSPO wide"):
+    rows = [row for row in study.updates if row["arm"] == f"{arm}, bf16 trusted"]
+    trusted[arm] = sum(row["engine_clip_fraction_seq"] for row in rows) / len(rows)
+told = ", ".join(f"{arm} {share:.1%}" for arm, share in trusted.items())
+print(f"clipped through the engine alone, before a rollout's first update: {told}")
 assert paper_range.adjusted[1] < 0
 assert paper_range.above == 0
-for pair in (grpo, wide, *remedies):
+assert trusted["GSPO"] > 0.4 > 0.1 > trusted["GSPO wide"]
+for pair in (grpo, wide):
     assert pair.adjusted[0] < 0 < pair.adjusted[1]
-same = study.group("GSPO, bf16 TIS").values == study.group("GSPO, bf16 IcePop").values
-print(f"\nGSPO's TIS and IcePop, every seed the same: {same}")
-assert same
 
 # %% tags=["reconcile"] jupyter={"source_hidden": true}
 reconcile(
@@ -506,13 +508,40 @@ reconcile(
 r"""
 That is the opposite of what one reads, and it is worth being careful about why.
 
-- **It is the range, not the unit.** "GSPO wide" has the same sequence ratio with a range that fits
-  short answers (lesson 05); there trusting makes no clear difference.
+- **It is the range rather than the unit.** "GSPO wide" has the same sequence ratio with a range
+  that fits short answers (lesson 05). There the engine alone clips few answers, and trusting makes
+  no clear difference. (Its interval is wide, so that a loss of the same size is not excluded.)
 - **It is the length.** Nine tokens average little. At some thousand tokens the noise fits into the
   paper's range, and then the bias of section 2 decides.
-- **TIS and IcePop do nothing visible here,** and for GSPO they are even the same run: over a whole
-  answer $\rho$ never comes near 0.5 or 2, so neither bound is ever reached. A bound that is meant
-  for tokens says nothing about answers, which is lesson 05's point about 0.2 once more.
+
+The two remedies, against recomputing alone:
+"""
+
+# %%
+remedies = [
+    line_of(f"{name}, bf16 {remedy}", f"{name}, bf16 recomputed")
+    for name in ("GRPO", "GSPO")
+    for remedy in ("TIS", "IcePop")
+]
+for pair in remedies:
+    assert pair.adjusted[0] < 0 < pair.adjusted[1]
+same = study.group("GSPO, bf16 TIS").values == study.group("GSPO, bf16 IcePop").values
+print(f"\nGSPO's TIS and IcePop, every seed the same: {same}")
+rho = {
+    (row["seed"], row["rollout"]): row["engine_sequence_log_ratio_max"]
+    for row in study.updates
+    if row["arm"] == "GSPO, bf16 TIS"
+}
+far = sum(value > math.log(2) for value in rho.values())
+print(f"rollouts in which rho of some answer leaves 0.5 to 2: {far} of {len(rho)}")
+assert same
+assert far < 0.02 * len(rho)
+
+# %% [markdown]
+r"""
+Neither does anything visible here, and for GSPO the two are even the same run. Over a whole answer
+$\rho$ as good as never leaves 0.5 to 2, so nothing is truncated and nothing is dropped. A bound
+that is meant for tokens says little about answers, which is lesson 05's point about 0.2 once more.
 
 So "with GSPO one may use the engine's log-probs" is a statement about a pair of engines, a length
 and a range. Measure those three; it takes one rollout.
