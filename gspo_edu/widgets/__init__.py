@@ -27,6 +27,9 @@ output also holds a PNG and that sentence, for pages without a kernel (GitHub, n
 ``static_outputs(notebook)`` before a notebook is stored: it drops the live view from the outputs,
 so that the picture shows and no empty box. ``to_html(widget)`` is one page that works from disk.
 
+Tested in a browser: JupyterLab 4, Notebook 7, and the page from disk. VS Code and Colab bring their
+own renderers for such widgets and have not been tried; whoever has none sees picture or sentence.
+
 The numbers come from ``static/math.js``, which is tested against the same reference file as the
 Python code.
 """

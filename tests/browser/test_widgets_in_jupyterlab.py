@@ -1,14 +1,6 @@
 """The widgets in a real JupyterLab: moved by mouse and keyboard, their traits read by a cell."""
 
 import json
-import os
-import secrets
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -38,75 +30,12 @@ READ, SET = 6, 7
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+def lab(jupyter_with):
     """Address of a notebook in a JupyterLab that has settings of its own."""
-    folder = tmp_path_factory.mktemp("lab")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
-    nbformat.write(notebook, folder / "widgets.ipynb")
-    own = {
-        name: str(folder / name.lower())
-        for name in (
-            "JUPYTER_CONFIG_DIR",
-            "JUPYTER_RUNTIME_DIR",
-            "JUPYTERLAB_SETTINGS_DIR",
-            "JUPYTERLAB_WORKSPACES_DIR",
-            "IPYTHONDIR",
-        )
-    }
-    settings = folder / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    quiet = {"fetchNews": "false", "checkForUpdates": False}  # no question over the notebook
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    token = secrets.token_hex(16)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    command += [
-        f"--ServerApp.port={port}",
-        "--ServerApp.ip=127.0.0.1",
-        "--ServerApp.port_retries=0",
-    ]
-    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"]
-    log = folder / "log.txt"
-    with log.open("w") as stream:
-        server = subprocess.Popen(
-            command, cwd=folder, env=os.environ | own, stdout=stream, stderr=subprocess.STDOUT
-        )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        wait_for(f"{address}/api/status?token={token}", server, log)
-        yield f"{address}/lab/tree/widgets.ipynb?token={token}"
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
-
-
-def wait_for(address, server, log):
-    for _ in range(300):
-        assert server.poll() is None, log.read_text()
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.2)
-    raise AssertionError(log.read_text())
-
-
-def run_cell(page, index):
-    """Run one cell as a reader does and return the text of its output."""
-    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(index)
-    cell.locator(".cm-content").click()
-    prompt = cell.locator(".jp-InputPrompt")
-    before = prompt.inner_text()
-    page.keyboard.press("Control+Enter")
-    page.wait_for_function(
-        "([node, before]) => ![before, '[*]:'].includes(node.innerText)",
-        arg=[prompt.element_handle(), before],
-    )
-    page.keyboard.press("Escape")
-    return cell.locator(".jp-OutputArea-output").all_inner_texts()
+    address, token = jupyter_with("jupyterlab", {"widgets.ipynb": notebook})
+    return f"{address}/lab/tree/widgets.ipynb?token={token}"
 
 
 def fact(view, name):
@@ -123,19 +52,14 @@ def drag(page, chart, start, end):
     page.mouse.up()
 
 
-def test_reader_moves_and_a_cell_reads(open_page, lab):
+def test_reader_moves_and_a_cell_reads(open_page, lab, notebook_in):
     page = open_page(width=1100)
-    page.set_viewport_size({"width": 1100, "height": 5600})  # the notebook draws what is in view
+    page.set_viewport_size({"width": 1100, "height": 5600})
     page.goto(lab)
-    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
     page.get_by_text("| Idle").wait_for()
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    notebook = notebook_in(page)
+    notebook.run_all()
     page.wait_for_function("document.querySelectorAll('.gspo-w').length === 5", timeout=60_000)
-    page.wait_for_function(
-        "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
-        ".every((node) => /\\d/.test(node.innerText))"
-    )
     unstacked = """[...document.querySelectorAll(".gspo-w dd")].filter((number) =>
       number.getBoundingClientRect().top <
       number.previousElementSibling.getBoundingClientRect().bottom).length"""
@@ -165,7 +89,7 @@ def test_reader_moves_and_a_cell_reads(open_page, lab):
     assert page.locator(active).evaluate(chosen) == place  # the notebook did not take the keys
 
     page.wait_for_timeout(200)  # the browser saves 50 ms after the hand rests
-    (output,) = run_cell(page, READ)
+    (output,) = notebook.run_cell(READ)
     state = json.loads(output)
     assert (state[0]["objective"], state[0]["clip_low"]) == ("gspo", 3e-4)
     assert 0.998 < state[0]["ratio"] < 0.9997
@@ -185,7 +109,7 @@ def test_reader_moves_and_a_cell_reads(open_page, lab):
     assert (state[4]["objective"], state[4]["advantages"][4]) == ("cispo", 1)
     assert f"Token 1 of answer 5 (ratio {float(fact(weights, 'ratio')):g}, A = +1.00)" in words[4]
 
-    run_cell(page, SET)
+    notebook.run_cell(SET)
     page.wait_for_function(
         "[...document.querySelectorAll('[data-fact=mean]')].some(n => n.innerText === '1.116123')"
     )

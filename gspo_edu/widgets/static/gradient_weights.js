@@ -23,7 +23,7 @@ import { ratioBars } from "./ratio_bars.js";
 import { allWeights, count, ROWS, sentence, TRAITS, weightTable } from "./gradient_rows.js";
 
 const NAMES = ["ratios", "advantages", "objective", "answer", "token", ...TRAITS];
-const EDGE = { left: 66, right: 4, top: 22 };
+const EDGE = { left: 66, right: 4, top: 30 };
 const CHART = 110; // height of the bars
 const ROW = 30;
 const CELLS = EDGE.top + CHART + 46; // top of the cells

@@ -172,7 +172,7 @@ function sideBySide(arms) {
   const node = h(
     "table",
     { class: "gspo-weights" },
-    h("caption", {}, `Mean over the rollout's updates; difference: ${arms[1]} − ${arms[0]}.`),
+    h("caption", {}, `Mean over the rollout's updates; difference: ${arms[1]}\u00a0−\u00a0${arms[0]}.`),
     h("thead", {}, h("tr", {}, ...heads)),
     h("tbody", {}, ...rows.map(({ head, cells }) => h("tr", {}, head, ...cells))),
   );
