@@ -31,10 +31,11 @@ def names() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("question", "answer", "words"),
     [
-        ("warm_up_1", 0.5, "Right"),
-        ("warm_up_1", 2 / 3, "counts expert slots"),
-        ("warm_up_1", 5 / 6, "Order within a layer"),
-        ("warm_up_1", 1, "0 has stayed"),
+        ("warm_up_1", 1 - 0.99**48, "Right"),
+        ("warm_up_1", 0.01, "touches the token"),
+        ("warm_up_1", 0.48, "do not add up"),
+        ("warm_up_1", 1 - 0.99**12, "48 in all"),
+        ("warm_up_1", 0.99**48, "not touched"),
         ("warm_up_2", 0.4, "Right"),
         ("warm_up_2", 0.8, "Four are outside"),
         ("warm_up_2", 0.5, "all five"),

@@ -5,7 +5,7 @@ r"""
 **What you will be able to do:** compute PPO's objective for a small batch by hand, say for every
 token whether clipping stops its gradient, and name three things that clipping does *not* do.
 
-**Time:** 30 minutes. **You need:** lesson 00, or a rough idea of policy, reward and gradient.
+**Time:** 35 minutes. **You need:** lesson 00, or a rough idea of policy, reward and gradient.
 Log-probs are natural logarithms of probabilities.
 
 PPO stands for *proximal policy optimization* (Schulman et al. 2017, arXiv 1707.06347). GRPO and

@@ -13,7 +13,8 @@ so small that every answer can be listed, and then bias and variance are numbers
   size;
 - name who claims what about token ratios, and which part of it arithmetic supports.
 
-**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 40 minutes.
+**You need** lessons 02 (ratio, clipping) and 03 (group advantage). **Time:** 45 minutes,
+and 15 more for the part *If you have time* at the end, which nothing later needs.
 
 ## Two questions from before
 
@@ -86,15 +87,15 @@ check_answer(my_answer, *from_03)
 r"""
 ## 1 · The claim
 
-> **What the authors of GSPO say** (Zheng et al., arXiv 2507.18071, section 3). GRPO applies
+> **What the authors of GSPO say** (Zheng et al., arXiv 2507.18071, sections 1 and 3). GRPO applies
 > importance weights wrongly, and so its objective is **ill-posed**. Importance sampling needs many
 > samples from the **behaviour policy** (the one that wrote the answers) to stand in for the
 > **target policy** (the one that is trained). GRPO has one sample per token position, so its weight
 > cannot correct the distribution. It brings in noise of high **variance**, which adds up over long
 > answers and is made worse by clipping. The unit of the correction, the token, does not match the
 > unit of the reward, the answer. They saw this end in **model collapse** that was often
-> irreversible: more compute no longer paid, and going back to a checkpoint and tuning
-> hyper-parameters did not bring the model back.
+> irreversible. Training on did not help, so more compute no longer paid. Nor did it help to go back
+> to a checkpoint and tune hyper-parameters, to let answers grow longer, or to take other prompts.
 
 That is six claims in one. The collapse is an observation on large models, which no small
 calculation can repeat. The others are about an estimator, and can be computed. Three words first.
@@ -107,11 +108,15 @@ calculation can repeat. The others are about an estimator, and can be computed. 
 ## 2 · Why off-policy at all?
 
 If stale answers cause trouble, why not sample fresh ones before each update? Because a machine
-writes many answers at once for little more than the price of a few: each step of generation waits
-for the weights to come out of memory, whether 64 answers wait for them or 256. So one samples in
-bulk, cuts the bulk into mini-batches, and makes one update with each (or uses each even more than
-once). From the second update on the answers come from an older policy. Our tiny model, on your
-machine:
+writes many answers at once for little more than the price of a few. A large model on a GPU has to
+bring all its weights out of memory for every token that it writes, and that takes equally long for
+64 answers and for 256. So one samples in bulk, cuts the bulk into mini-batches, and makes one
+update with each (or uses each even more than once). From the second update on the answers come from
+an older policy.
+
+Our tiny model has its weights at hand, but with so little to compute most of the time goes into
+starting each of its many small operations, and that, too, costs the same for few answers and for
+many. On your machine:
 """
 
 # %% tags=["nbval-ignore-output"]
@@ -430,7 +435,7 @@ predict(
     {
         "a": "token ratios, by far: ten noisy numbers instead of one",
         "b": "the product, by far",
-        "c": "the sequence ratio: one loud token moves all ten",
+        "c": "the sequence ratio: one token with a large ratio moves all ten",
         "d": "none: all are about as noisy as fresh answers",
     },
     my_guess,
@@ -541,7 +546,9 @@ by this weight. It does it by deciding, with $s$, which answers to silence. Sect
 
 ### Does the noise grow with length?
 
-Yes. Look at the plain numbers, not divided by those of fresh answers:
+Look at the plain numbers, not divided by those of fresh answers. On the right is the **noise per
+signal**, the standard deviation of one answer's gradient over the length of the average one. At 3
+it takes $3^2 = 9$ answers until the noise of their mean is as small as the signal.
 """
 
 # %%
@@ -569,28 +576,17 @@ assert abs(token_over_fresh(10) - 1) < 0.1
 
 # %% [markdown]
 r"""
-The variance grows with length for *everybody*, also for fresh answers: a longer answer has more
-tokens, and each adds its noisy score. That is the price of having one reward for many tokens, and
-no ratio removes it. (The signal grows, too: *noise per signal*, the standard deviation over the
-length of the average, levels off here.) What the *ratio* adds can be said in a rule of thumb. If a
-weight $w$ had nothing to do with advantage and score, it would multiply the variance by
-$\mathbb E[w^2]$. For independent tokens with normal log-ratios that is
+Yes, the variance grows with length, and for *everybody*, also for fresh answers: a longer answer
+has more tokens, and each adds its noisy score. That is the price of having one reward for many
+tokens, and no ratio removes it. (The signal grows, too: the noise per signal levels off here.)
+
+What the *ratio* adds can be said in a rule of thumb. If a weight $w$ had nothing to do with
+advantage and score, it would multiply the variance by $\mathbb E[w^2]$. For independent tokens with
+normal log-ratios that is
 
 - token ratio: $\mathbb E[r_t^2] \approx e^{\sigma^2}$, at any length;
 - product: $\mathbb E[W^2] \approx e^{\sigma^2 L}$, exponential in the length;
 - sequence ratio: $\mathbb E[s^2] \approx e^{\sigma^2 (2/L - 1)}$, close to 1 (a little below).
-"""
-
-# %%
-print("L = 10, spread 0.2      rule of thumb   measured")
-for name, exponent in (("token", 1), ("product", 10), ("sequence", 2 / 10 - 1)):
-    rule, measured = math.exp(0.2**2 * exponent), relative_variance(name, 10).mean()
-    print(f"{name:20} {rule:16.2f} {measured:10.2f}")
-    assert (rule > 1.2) == (measured > 1.2) == (name == "product")
-
-# %% [markdown]
-r"""
-It says which one is large, and no more: the measured weights do have to do with the advantages.
 
 For the weights alone no list is needed. Probabilities multiply up token by token, so a small
 matrix, applied $L$ times, gives these moments exactly at any length.
@@ -684,38 +680,16 @@ for spread in ten:
 assert error("token", 0.2, 64) < error("product", 0.2, 64)
 assert error("product", 0.2, 16_384) < error("token", 0.2, 16_384)
 assert error("token", 0.2, 16_384) < error("sequence", 0.2, 16_384)
-assert error("product", 0.2, 32) > error("sequence", 0.2, 32)
-assert error("product", 0.2, 200) < error("sequence", 0.2, 200)
-assert error("token", 0.2, 200) < error("product", 0.2, 200)
-assert error("product", 0.2, 400) < error("token", 0.2, 400)
 close = [error(name, 0.05, 64) for name in ESTIMATORS]
 assert max(close) < 1.03 * min(close)
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-figure, (ax,) = new_figure(width=6.5, height=3.2)
-batches = np.geomspace(8, 1e5, 41)
-for name, style in LOOK.items():
-    ax.plot(batches, [error(name, 0.2, batch) for batch in batches], lw=2.2, **style)
-ax.set(xscale="log", yscale="log", xlabel="answers in the batch N (log scale)")
-ax.set_ylabel("error (lengths of the gradient, log)")
-ax.legend(fontsize=8, frameon=False)
-show(
-    figure,
-    "Error of a batch's gradient over its number of answers, length 10, spread 0.2. In small "
-    "batches the product is worst. Sequence ratio and no correction level off at about 0.27 and "
-    "0.29, token ratios at 0.16; the product falls on and is best from some hundreds on.",
-)
-
 # %% [markdown]
 r"""
-**How to read it.** On the left noise rules: the three biased weights are close together, and the
-product is worse. To the right each curve flattens at its own bias, first those of sequence ratio
-and no correction, then that of the token ratios; the product goes on falling. It is the best from
-about a hundred answers on, compared with $s$, and from some three hundred on, compared with token
-ratios. Now the small
-steps of the table: at a spread of 0.05 and 64 answers all four errors agree to a fiftieth. With
-steps that small, on answers this short, *it hardly matters which ratio one takes*, or whether one
-takes one.
+In the last three lines the step is large. With 64 answers noise rules, and the product is worst.
+With 1024 and more the biases show: first those of sequence ratio and no correction, then that of
+the token ratios, and the product, which has none, goes on improving. In the first line the step is
+small, and all four errors agree to a fiftieth. With steps that small, on answers this short, *it
+hardly matters which ratio one takes*, or whether one takes one.
 
 ## 8 · What does clipping do to the noise?
 
@@ -853,35 +827,11 @@ two ratios hardly differ. What differs is the clipping: its range, and its unit,
 (For ten tokens, that is. GSPO's range is meant for answers of thousands, on which $s$ scatters far
 less; lesson 05 is about that.)
 
-## 9 · Do samples agree with the list?
-
-Everything so far was computed from lists of all answers. To be sure that the lists are right, take
-the other way: draw 20 000 answers from the old policy, token by token, and estimate. Along the true
-gradient, with the true length as unit, an unbiased estimator must give 1.
 """
-
-# %%
-step, count = ten[0.2][0], 20_000
-drawn = sampled_answers(step.old, 10, count, torch.Generator().manual_seed(1))
-advantage = more_zeros(drawn) - step.expected_reward(step.old)
-unit = step.gradient / step.gradient.norm() ** 2
-print("weights     listed   sampled   95 % interval        inside")
-for name, (objective, settings) in ESTIMATORS.items():
-    listed = (moments_of(step, name).mean @ unit).item()
-    weights = answer_weights(objective, step.new, step.old, drawn, advantage, **settings)
-    along = answer_gradients(step.new, drawn, weights) @ unit
-    half = 1.96 * along.std().item() / math.sqrt(count)
-    low, high = along.mean().item() - half, along.mean().item() + half
-    print(
-        f"{name:9} {listed:8.3f} {along.mean():9.3f}   {low:.3f} to {high:.3f}"
-        f"   {low < listed < high}"
-    )
-    assert low < listed < high
-    assert half < 0.15
 
 # %% [markdown]
 r"""
-## 10 · What is left of the claim
+## 9 · What is left of the claim
 
 Claim by claim, on a language that can be listed:
 
@@ -904,21 +854,16 @@ Claim by claim, on a language that can be listed:
 Before you conclude that the authors are wrong, look at what this language does not have:
 
 - **Length and spread.** Ten tokens, not thousands; a spread that all tokens share.
-- **Loud tokens.** $\mathbb E[r^2]$ is close to $e^{\sigma^2}$ only while log-ratios are small and
-  tame. In a mixture of experts a token can be sent to other experts after an update, and its ratio
-  jumps for that reason alone. A few ratios of 10 or 0.1 make $\mathbb E[r^2]$ large. The authors'
-  strongest observations are on such models.
+- **Loud tokens**, whose ratio is far from 1. $\mathbb E[r^2]$ is close to $e^{\sigma^2}$ only while
+  log-ratios are small and tame. In a mixture of experts a token can be sent to other experts after
+  an update, and its ratio jumps for that reason alone. A few ratios of 10 make
+  $\mathbb E[r^2]$ large. The authors' strongest observations are on such models.
 - **Many updates in a row.** A small bias or a little noise can feed on itself. A collapse is a
   story of thousands of updates, and we looked at one.
 
 What arithmetic can do is to move the question to the right place. It is not "token ratios are noisy
 and sequence ratios are not". It is: how do the ratios of *your* policy behave, and what does your
 clip range do with them?
-
-**For you to try.** In `make_step` let only one row of the table move (`direction[1:] = 0`: only
-what follows a 0 has changed), a crude picture of one context whose experts have been exchanged.
-Take `make_step(seed, 10, 0.6)`: the ratios then reach from about 0.2 to 3. Which weights suffer
-most?
 
 ## Three questions to compute
 
@@ -997,6 +942,130 @@ assert math.isclose(*both)
 
 # %% [markdown]
 r"""
+## If you have time
+
+Four additions, each a few minutes, in any order. No later lesson needs them.
+
+### How good is the rule of thumb?
+"""
+
+# %%
+print("L = 10, spread 0.2      rule of thumb   measured")
+for name, exponent in (("token", 1), ("product", 10), ("sequence", 2 / 10 - 1)):
+    rule, measured = math.exp(0.2**2 * exponent), relative_variance(name, 10).mean()
+    print(f"{name:20} {rule:16.2f} {measured:10.2f}")
+    assert (rule > 1.2) == (measured > 1.2) == (name == "product")
+
+# %% [markdown]
+r"""
+It says which of the weights is large, and no more: it takes the weights to have nothing to do with
+the advantages, and they do have to do with them.
+
+### From how many answers on is the product the best?
+
+The table of section 7, for the large step, as curves:
+"""
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+figure, (ax,) = new_figure(width=6.5, height=3.2)
+batches = np.geomspace(8, 1e5, 41)
+for name, style in LOOK.items():
+    ax.plot(batches, [error(name, 0.2, batch) for batch in batches], lw=2.2, **style)
+ax.set(xscale="log", yscale="log", xlabel="answers in the batch N (log scale)")
+ax.set_ylabel("error (lengths of the gradient, log)")
+ax.legend(fontsize=8, frameon=False)
+show(
+    figure,
+    "Error of a batch's gradient over its number of answers, length 10, spread 0.2. In small "
+    "batches the product is worst. Sequence ratio and no correction level off at about 0.27 and "
+    "0.29, token ratios at 0.16; the product falls on and is best from some hundreds on.",
+)
+assert error("product", 0.2, 32) > error("sequence", 0.2, 32)
+assert error("product", 0.2, 200) < error("sequence", 0.2, 200)
+assert error("token", 0.2, 200) < error("product", 0.2, 200)
+assert error("product", 0.2, 400) < error("token", 0.2, 400)
+
+# %% [markdown]
+r"""
+**How to read it.** On the left noise rules: the three biased weights are close together, and the
+product is worse. To the right each curve flattens at its own bias, first those of sequence ratio
+and no correction, then that of the token ratios; the product goes on falling. It is the best from
+about a hundred answers on, compared with $s$, and from some three hundred on, compared with token
+ratios.
+"""
+
+# %% [markdown]
+r"""
+### Do samples agree with the list?
+
+Everything so far was computed from lists of all answers. To be sure that the lists are right, take
+the other way: draw 20 000 answers from the old policy, token by token, and estimate. Along the true
+gradient, with the true length as unit, an unbiased estimator must give 1.
+"""
+
+# %%
+step, count = ten[0.2][0], 20_000
+drawn = sampled_answers(step.old, 10, count, torch.Generator().manual_seed(1))
+advantage = more_zeros(drawn) - step.expected_reward(step.old)
+unit = step.gradient / step.gradient.norm() ** 2
+print("weights     listed   sampled   95 % interval        inside")
+for name, (objective, settings) in ESTIMATORS.items():
+    listed = (moments_of(step, name).mean @ unit).item()
+    weights = answer_weights(objective, step.new, step.old, drawn, advantage, **settings)
+    along = answer_gradients(step.new, drawn, weights) @ unit
+    half = 1.96 * along.std().item() / math.sqrt(count)
+    low, high = along.mean().item() - half, along.mean().item() + half
+    print(
+        f"{name:9} {listed:8.3f} {along.mean():9.3f}   {low:.3f} to {high:.3f}"
+        f"   {low < listed < high}"
+    )
+    assert low < listed < high
+    assert half < 0.15
+
+# %% [markdown]
+r"""
+### A crude picture of an exchanged expert
+
+In `make_step` let only one row of the table move (`direction[1:] = 0` before the last line): only
+what follows a 0 has changed. Take `make_step(seed, 10, 0.6)`. Some ratios are now far from 1: a few
+tokens are loud, the others are as they were. Which weights suffer most? Try it with
+`moments_of(step, name).variance` and `fresh_moments(step).variance`, for six seeds, before you open
+the folded cell.
+"""
+
+# %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+
+
+def one_row_moved(seed):
+    """Two policies that differ only in what follows a 0, with a spread of 0.6."""
+    step = make_step(seed, 10)
+    direction = step.new - step.old
+    direction[1:] = 0
+    return Step(step.old, policy_at_spread(step.old, direction, 10, 0.6), 10)
+
+
+moved = [one_row_moved(seed) for seed in SEEDS]
+logs = [log_probs(step.new, step.answers) - log_probs(step.old, step.answers) for step in moved]
+smallest, largest = min(x.min() for x in logs).exp(), max(x.max() for x in logs).exp()
+print(f"token ratios from {smallest:.2f} to {largest:.2f}")
+print("weights     variance, fresh = 1       bias")
+variances, biases = {}, {}
+for name in ESTIMATORS:
+    pairs = [(moments_of(step, name), step) for step in moved]
+    v = [at.variance / fresh_moments(step).variance for at, step in pairs]
+    b = [at.bias(step.gradient) for at, step in pairs]
+    variances[name], biases[name] = np.array(v), np.array(b)
+    print(f"{name:9}   {min(v):.2f} to {max(v):<12.4g} {min(b):.2f} to {max(b):.2f}")
+print("The product, by far. Of the other three, token ratios have the least variance and the")
+print("least bias, and no correction has the most of both, in each of the six pairs.")
+assert variances["product"].min() > 4
+assert variances["token"].max() < 1.6
+for less, more in (("token", "sequence"), ("sequence", "none")):
+    assert (variances[less] < variances[more]).all()
+    assert (biases[less] < biases[more]).all()
+
+# %% [markdown]
+r"""
 ## Your predictions
 """
 
@@ -1019,8 +1088,8 @@ You know what the token ratio is accused of, and what the arithmetic says. **Les
 the ratio that GSPO puts in its place: what the root does, and why its clip range is more than
 600 times narrower.
 
-**Sources.** The claim: section 3 of the first. The surrogate that token ratios estimate: section 2
-of the second. Token ratios as a first-order approximation: the third.
+**Sources.** The claim: sections 1 and 3 of the first. The surrogate that token ratios estimate:
+section 2 of the second. Token ratios as a first-order approximation: the third.
 """
 
 # %%

@@ -366,12 +366,11 @@ for updates, so_far in runs.values():
 
 # %% [markdown]
 r"""
-**How to read it.** Left: what one update changes. The first updates change most, among
-other things because Adam's first steps move every weight by about the learning rate, however small
-its gradient. Right: what
-has piled up since the rollout was sampled. It is a saw-tooth, because each new rollout has a new
-$\pi_\text{old}$. Reading the right panel's peaks as "drift of an update" would overstate it about
-threefold.
+**How to read it.** Left: what one update changes. The first updates change most. (Adam's first
+steps move every weight by about the learning rate, however small its gradient. That may be a
+reason; it was not tested.) Right: what has piled up since the rollout was sampled. It is a
+saw-tooth, because each new rollout has a new $\pi_\text{old}$. Reading the right panel's peaks as
+"drift of an update" would overstate it about threefold.
 
 > **What the authors report** (Zheng et al., arXiv 2507.18071, section 5.3): in their 48-layer
 > Qwen3-30B-A3B-Base about 10 % of the experts that are activated for the same sample differ after

@@ -43,19 +43,20 @@ from gspo_edu.widgets import TrainingReplay
 r"""
 ## Two questions from before
 
-**From lesson 07.** A model has three layers with two experts each. For one token the experts were
-{1, 4}, {0, 7}, {2, 3}; after an update they are {4, 1}, {0, 5}, {6, 7}. What is the drift of this
-token? (The folded cell holds what your answers are compared with: run it, but leave it folded.)
+**From lesson 07.** A model has 12 layers of 4 experts each for every token. An update changes each
+expert slot with probability 0.01, independently of the others. Which share of the tokens is touched
+by it, that is, has at least one other expert? (The folded cell holds what your answers are compared
+with: run it, but leave it folded.)
 """
 
 # %% tags=["check"] jupyter={"source_hidden": true}
 warm_up_1 = (
-    3 / 6,
+    1 - 0.99 ** (12 * 4),
     [
-        (2 / 3, "Two of three layers changed. Drift counts expert slots."),
-        (5 / 6, "Order within a layer does not count: {1, 4} and {4, 1} are the same choice."),
-        (1.0, "Every layer looks different, but {4, 1} is {1, 4}, and 0 has stayed."),
-        (1 / 3, "Both experts of the third layer are new: count slots, not layers."),
+        (0.01, "That is the drift, the share of slots. One changed slot of 48 touches the token."),
+        (0.01 * 48, "Chances do not add up like that: two changed slots touch one token."),
+        (1 - 0.99**12, "Each of the 12 layers has 4 slots: 48 in all."),
+        (0.99**48, "That is the share of tokens that are not touched."),
     ],
 )
 warm_up_2 = (
@@ -989,7 +990,7 @@ my_answer = None
 check_answer(my_answer, *question_3)
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
-print(f"From lesson 07: three of six slots changed: {warm_up_1[0]:.2f}")
+print(f"From lesson 07: 1 - 0.99^(12 · 4) = {warm_up_1[0]:.4f}")
 print(f"From lesson 05: the first (A > 0, above) and the second (A < 0, below): {warm_up_2[0]:.2f}")
 print(f"1. 0.42 · 4 / 3 = {question_1[0]:.4f}")
 print(f"2. std of log s = 0.1 / √400 = {0.1 / 20:.4f}; 3.5e-4 / 0.005 = {question_2[0]:.4f}")

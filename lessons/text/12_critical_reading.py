@@ -822,9 +822,9 @@ check_answer(my_answer, *question_2)
 
 # %% [markdown]
 r"""
-**3.** The R3 paper's table (means of four tests): GRPO 48.84, GSPO 66.76, GRPO + R3 68.05, GSPO +
-R3 69.00. Of the way from the first to the last, which share does GSPO alone make, which replay
-alone? Give the **sum** of the two shares.
+**3.** The R3 paper's table (means of four tests, at the best checkpoint): GRPO 48.84, GSPO 66.76,
+GRPO + R3 68.05, GSPO + R3 69.00. Of the way from the first to the last, which share does GSPO alone
+make, which replay alone? Give the **sum** of the two shares.
 """
 
 # %% tags=["question"]
