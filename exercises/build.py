@@ -4,6 +4,8 @@
     python exercises/build.py               all of them
     python exercises/build.py --solved DIR  the solved notebooks, for a teacher (or for whoever has
                                             tried first)
+    python exercises/build.py --nbgrader DIR
+                                            an nbgrader course: DIR/source and its configuration
 
 The sources are exercises/solutions/NN_name.py (jupytext's py:percent format); the notebooks are
 never edited. How to write an exercise, with 05 as the example:
@@ -63,6 +65,22 @@ METADATA = {
 }
 CODE_STUB, TEXT_STUB = "# YOUR CODE HERE", "YOUR ANSWER HERE"
 HIDDEN = "### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS\n"
+CONFIGURATION = f"""\
+import os
+
+# The seed of the hidden tests' inputs: choose your own for each class.
+os.environ.setdefault("GSPO_EDU_CLASS_SEED", "1")
+# Grading is not for anybody's progress file.
+os.environ["GSPO_EDU_PROGRESS"] = os.devnull
+os.environ["GSPO_EDU_PREDICTIONS"] = os.devnull
+
+c = get_config()  # noqa: F821
+c.CourseDirectory.course_id = "gspo-edu"
+c.ClearSolutions.code_stub = {{"python": "{CODE_STUB}"}}
+c.ClearSolutions.text_stub = "{TEXT_STUB}"
+c.Execute.timeout = 120
+c.Execute.interrupt_on_timeout = True
+"""
 ASK = re.compile(r"\{\{ask ([^}]+)\}\}")
 
 
@@ -176,17 +194,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("exercise", nargs="*", help="beginning of a name, such as 05; none: all")
     parser.add_argument("--solved", metavar="DIR", type=Path, help="write the solved notebooks")
+    parser.add_argument("--nbgrader", metavar="DIR", type=Path, help="write an nbgrader course")
     args = parser.parse_args()
     for source in sources(args.exercise):
         notebook = solved(source)
-        target = EXERCISES / f"{source.stem}.ipynb"
-        if args.solved:
-            args.solved.mkdir(parents=True, exist_ok=True)
-            target = args.solved / f"{source.stem}.ipynb"
+        folder = EXERCISES
+        if args.solved or args.nbgrader:
+            folder = args.solved or args.nbgrader / "source" / source.stem
+            folder.mkdir(parents=True, exist_ok=True)
         else:
             student_version(notebook)
+        target = folder / f"{source.stem}.ipynb"
         nbformat.write(notebook, target)
         print(target)
+    if args.nbgrader:
+        (args.nbgrader / "nbgrader_config.py").write_text(CONFIGURATION, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ reconcile(
     "answers carry nearly all the weight. The root keeps all of them, at the price of a bias.",
     {
         "a": "so it is for single tokens.",
-        "b": "with 100 tokens it is about 370; the loss grows exponentially with the length.",
+        "b": "with 100 tokens about a third is left; the loss grows exponentially with the length.",
     },
 )
 

@@ -12,6 +12,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
@@ -27,6 +29,7 @@ from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
 from gspo_edu.checks.task import FunctionTask
 from gspo_edu.checks.training import GSPO_UPDATES, PPO_UPDATES
 from gspo_edu.checks.weights import EFFECTIVE_SIZE, GSPO_WEIGHTS, PRODUCT_RATIO
+from gspo_edu.predictions import say
 
 TASKS: dict[str, FunctionTask] = {
     task.name: task
@@ -140,6 +143,25 @@ def number(name: str, value: Any) -> CheckResult:
     return record(NUMBERS[name].check(name, value))
 
 
+def again(name: str) -> None:
+    """Say what a task from an earlier exercise was, and how to check it here.
+
+    Raises:
+        ValueError: if there is no such task.
+    """
+    if name in NUMBERS:
+        say(NUMBERS[name].question)
+        print(f'Then: checks.number("{name}", ...)')
+        return
+    items = {item.name: item for exercise in exercises().values() for item in exercise.items}
+    if name not in items or items[name].by_hand:
+        raise ValueError(f"name is {name!r}; expected the name of a checked task.")
+    task = items[name].task or name
+    wanted = ", ".join(TASKS[task].draw(torch.Generator().manual_seed(0))[0])
+    say(f"Write a function of ({wanted}): {items[name].goal}.")
+    print(f'Then: checks.function("{task}", ...)')
+
+
 def class_seed() -> int:
     """The seed of the hidden tests: what the teacher put into GSPO_EDU_CLASS_SEED, or 0."""
     given = os.environ.get("GSPO_EDU_CLASS_SEED", "0")
@@ -156,6 +178,7 @@ __all__ = [
     "Example",
     "Exercise",
     "HandNumber",
+    "again",
     "begin",
     "class_seed",
     "clip_fraction",

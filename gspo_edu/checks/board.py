@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gspo_edu.checks.memory import missed_before, remember
 from gspo_edu.checks.result import CheckResult
 
 TABLE = Path(__file__).with_name("exercises.toml")
@@ -130,11 +131,18 @@ def begin(number: str) -> None:
     done = _board.exercise
     count = sum(not item.by_hand for item in done.items)
     print(f"Exercise {number}: {count} checked tasks, {done.points} points.")
+    missed = missed_before(number, [key for key in exercises() if key.isdecimal()])
+    if missed:
+        print("Missed before, so once more (answer in a cell of your own):")
+        for name in missed:
+            print(f'  checks.again("{name}")')
 
 
 def record(result: CheckResult, *, again: bool = False) -> CheckResult:
     """Keep a result; ``again`` adds it to the one before, so that both have to be right."""
-    if _board.results is not None:
+    if _board.exercise is not None and _board.results is not None:
+        if result.started and not again:
+            remember(result.task, _board.exercise.number, right=result.passed)
         before = _board.results.get(result.task, []) if again else []
         _board.results[result.task] = [*before, result]
     return result

@@ -31,6 +31,7 @@ def build() -> ModuleType:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Any]]:
     """Runs a notebook's code cells in order; returns the names they define."""
     monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(tmp_path / "predictions.json"))
+    monkeypatch.setenv("GSPO_EDU_PROGRESS", str(tmp_path / "progress.json"))
     monkeypatch.setattr(predictions, "show", lambda *given: None)
 
     def run(notebook: Any) -> dict[str, Any]:

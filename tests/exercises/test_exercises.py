@@ -195,6 +195,7 @@ def test_untouched_exercise_runs_in_jupyter(tmp_path: Path, monkeypatch: Any) ->
     from nbclient import NotebookClient
 
     monkeypatch.setenv("GSPO_EDU_PREDICTIONS", str(tmp_path / "predictions.json"))
+    monkeypatch.setenv("GSPO_EDU_PROGRESS", str(tmp_path / "progress.json"))
     notebook = stored(EXERCISES / "05_gspo.ipynb")
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     for cell in notebook.cells:
