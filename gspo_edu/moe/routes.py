@@ -7,13 +7,27 @@ were active while token t of the answer was predicted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from gspo_edu.moe.config import ModelConfig
+
+class Routing(Protocol):
+    """What routes have to fit: a ``ModelConfig``, or a model of another library.
+
+    Attributes:
+        routed_layers: numbers of the layers that have a router.
+        num_experts: experts per layer, E.
+        top_k: experts per token, K.
+    """
+
+    @property
+    def routed_layers(self) -> tuple[int, ...]: ...
+    @property
+    def num_experts(self) -> int: ...
+    @property
+    def top_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class RouteTrace:
         """Memory that the trace takes, in bytes."""
         return self.prompt.nbytes + self.answer.nbytes
 
-    def check(self, config: ModelConfig, mask: Tensor, prompts: Tensor | None = None) -> RouteTrace:
+    def check(self, config: Routing, mask: Tensor, prompts: Tensor | None = None) -> RouteTrace:
         """Make sure that this trace can be replayed by a model of ``config`` on these answers.
 
         A trace may lack the last position of every row, as engines that never run the last sampled
@@ -56,49 +70,13 @@ class RouteTrace:
         Raises:
             ValueError: naming what does not fit, and layer and position where it lies.
         """
-        for part, routes in (("prompts", self.prompt), ("answers", self.answer)):
-            kind = routes.dtype
-            if kind.is_floating_point or kind.is_complex or kind == torch.bool:
-                raise ValueError(f"routes of the {part} are of {kind}; expected integers.")
-        if self.layers != config.routed_layers:
-            raise ValueError(
-                f"routes are of layers {self.layers}; the model routes in {config.routed_layers}."
-            )
-        rows, width = mask.shape
-        answer = self.answer
-        if answer.dim() != 4 or answer.shape[0] != rows or answer.shape[2] != len(self.layers):
-            raise ValueError(
-                f"routes have shape {tuple(answer.shape)}; expected ({rows}, {width}, "
-                f"{len(self.layers)}, {config.top_k}): answers, positions, layers, experts."
-            )
-        if answer.shape[3] != config.top_k:
-            raise ValueError(
-                f"routes name {answer.shape[3]} experts per token; the model uses {config.top_k}."
-            )
-        if answer.shape[1] == width - 1:
-            last = answer.new_full((rows, 1, *answer.shape[2:]), -1)
-            answer = torch.cat([answer, last], dim=1)
-        elif answer.shape[1] != width:
-            raise ValueError(
-                f"routes cover {answer.shape[1]} positions; expected {width}, or {width - 1} if "
-                "the engine did not run the last token."
-            )
-        inside = mask.bool()
-        answer = answer.where(inside[..., None, None], -1)
+        answer = checked_rows(self.answer, self.layers, config, mask, "answer")
         self.check_prompt(config, prompts)
-        self.check_experts("answer", answer, config.num_experts)
-        not_last = inside & (inside.flip(1).cumsum(dim=1).flip(1) > 1)
-        holes = (answer < 0).any(dim=-1) & not_last[..., None]
-        if holes.any():
-            row, position, layer = holes.nonzero()[0].tolist()
-            raise ValueError(
-                f"routes name no expert at answer {row}, position {position}, layer "
-                f"{self.layers[layer]}; only an answer's last token may lack its experts."
-            )
         return replace(self, answer=answer)
 
-    def check_prompt(self, config: ModelConfig, prompts: Tensor | None) -> None:
+    def check_prompt(self, config: Routing, prompts: Tensor | None) -> None:
         """Raise ValueError unless the prompts' part has its shape and names all experts."""
+        check_integers(self.prompt, "prompt")
         shape, wanted = tuple(self.prompt.shape), (len(self.layers), config.top_k)
         covers = None if prompts is None else (len(prompts), prompts.shape[1] - 1)
         if len(shape) != 4 or shape[2:] != wanted or covers not in (None, shape[:2]):
@@ -107,32 +85,93 @@ class RouteTrace:
                 f"prompt routes have shape {shape}; expected ({rows}, {width}, {wanted[0]}, "
                 f"{wanted[1]}): prompts, positions without the last, layers, experts."
             )
-        self.check_experts("prompt", self.prompt, config.num_experts)
-        holes = (self.prompt < 0).any(dim=-1)
-        if holes.any():
-            row, position, layer = holes.nonzero()[0].tolist()
-            raise ValueError(
-                f"routes name no expert at prompt {row}, position {position}, layer "
-                f"{self.layers[layer]}; only an answer's last token may lack its experts."
-            )
+        check_experts(self.prompt, self.layers, config.num_experts, "prompt")
+        check_holes((self.prompt < 0).any(dim=-1), self.layers, "prompt")
 
-    def check_experts(self, what: str, routes: Tensor, num_experts: int) -> None:
-        """Raise ValueError if ``routes`` (rows, T, N, K) name an unknown expert, or one twice."""
-        ordered = routes.sort(dim=-1).values
-        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
-        partly = (ordered[..., 0] < 0) & (ordered[..., -1] >= 0)
-        faults = {
-            f"an expert outside 0 to {num_experts - 1}": (ordered[..., -1] >= num_experts),
-            "an expert twice": twice.any(dim=-1),
-            "fewer experts than the model uses": partly,
-        }
-        for fault, where in faults.items():
-            if where.any():
-                row, position, layer = where.nonzero()[0].tolist()
-                raise ValueError(
-                    f"routes name {fault} at {what} {row}, position {position}, layer "
-                    f"{self.layers[layer]}: {routes[row, position, layer].tolist()}."
-                )
+
+def checked_rows(
+    routes: Tensor, layers: tuple[int, ...], config: Routing, mask: Tensor, row: str
+) -> Tensor:
+    """``routes`` of ``layers``, complete and -1 outside ``mask``; see ``RouteTrace.check``.
+
+    Args:
+        routes: (B, T, N, K), or T - 1 positions.
+        layers: the N layer numbers.
+        config: what the model that will replay can do.
+        mask: (B, T), 1 where a route is needed.
+        row: what a row is called in errors, such as "answer".
+
+    Returns:
+        (B, T, N, K), -1 where the model chooses live.
+
+    Raises:
+        ValueError: naming what does not fit, and layer and position where it lies.
+    """
+    check_integers(routes, row)
+    if layers != config.routed_layers:
+        raise ValueError(
+            f"routes are of layers {layers}; the model routes in {config.routed_layers}."
+        )
+    rows, width = mask.shape
+    if routes.dim() != 4 or routes.shape[0] != rows or routes.shape[2] != len(layers):
+        raise ValueError(
+            f"routes have shape {tuple(routes.shape)}; expected ({rows}, {width}, "
+            f"{len(layers)}, {config.top_k}): {row}s, positions, layers, experts."
+        )
+    if routes.shape[3] != config.top_k:
+        raise ValueError(
+            f"routes name {routes.shape[3]} experts per token; the model uses {config.top_k}."
+        )
+    if routes.shape[1] == width - 1:
+        routes = torch.cat([routes, routes.new_full((rows, 1, *routes.shape[2:]), -1)], dim=1)
+    elif routes.shape[1] != width:
+        raise ValueError(
+            f"routes cover {routes.shape[1]} positions; expected {width}, or {width - 1} if "
+            "the engine did not run the last token."
+        )
+    inside = mask.bool()
+    routes = routes.where(inside[..., None, None], -1)
+    check_experts(routes, layers, config.num_experts, row)
+    not_last = inside & (inside.flip(1).cumsum(dim=1).flip(1) > 1)
+    check_holes((routes < 0).any(dim=-1) & not_last[..., None], layers, row)
+    return routes
+
+
+def check_integers(routes: Tensor, row: str) -> None:
+    """Raise ValueError unless ``routes`` are integers."""
+    kind = routes.dtype
+    if kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise ValueError(f"routes of the {row}s are of {kind}; expected integers.")
+
+
+def check_holes(holes: Tensor, layers: tuple[int, ...], row: str) -> None:
+    """Raise ValueError if any of ``holes`` (rows, T, N), places without experts, is true."""
+    if holes.any():
+        number, position, layer = holes.nonzero()[0].tolist()
+        last = "a row" if row == "row" else "an answer"
+        raise ValueError(
+            f"routes name no expert at {row} {number}, position {position}, layer "
+            f"{layers[layer]}; only {last}'s last token may lack its experts."
+        )
+
+
+def check_experts(routes: Tensor, layers: tuple[int, ...], num_experts: int, row: str) -> None:
+    """Raise ValueError if ``routes`` (rows, T, N, K) name an unknown expert, or one twice."""
+    ordered = routes.sort(dim=-1).values
+    twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+    partly = (ordered[..., 0] < 0) & (ordered[..., -1] >= 0)
+    faults = {
+        f"an expert outside 0 to {num_experts - 1}": (ordered[..., -1] >= num_experts),
+        "an expert twice": twice.any(dim=-1),
+        "fewer experts than the model uses": partly,
+    }
+    for fault, where in faults.items():
+        if where.any():
+            number, position, layer = where.nonzero()[0].tolist()
+            raise ValueError(
+                f"routes name {fault} at {row} {number}, position {position}, layer "
+                f"{layers[layer]}: {routes[number, position, layer].tolist()}."
+            )
 
 
 def replay_gates(logits: Tensor, experts: Tensor, *, normalize: bool = True) -> Tensor:
