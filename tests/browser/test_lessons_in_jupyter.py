@@ -89,7 +89,9 @@ def moved_and_read(page, notebook, widgets):
         found = json.loads(output)
         for view, (_, _, name, _), (_, number) in zip(views, widgets, found, strict=True):
             page_says = shown(view, name)
-            assert page_says == number or float(page_says.rstrip("%")) == float(number.rstrip("%"))
+            # At a tie, such as 6.25 %, the two languages round to different sides.
+            away = abs(float(page_says.rstrip("%")) - float(number.rstrip("%")))
+            assert away < (0.11 if "%" in number else 1e-9)
         states.append([state for state, _ in found])
     for dragged, pressed in zip(*states, strict=True):
         assert dragged != pressed
