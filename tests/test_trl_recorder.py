@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -207,6 +210,51 @@ def test_answers_that_nobody_could_judge(tmp_path: Path) -> None:
     assert missing.sum() == -(-4 * BATCH // 5)
     assert (run.advantages[missing] == 0).all()
     assert measure(run).numbers["rewards"]["missing"] == missing.sum()
+
+
+TWO_PROCESSES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import test_trl_recorder as here
+trainer = here.made(8, per_device_train_batch_size=here.BATCH // 2)
+here.record_run(trainer, sys.argv[2])
+trainer.train()
+if trainer.accelerator.is_main_process:
+    with open(sys.argv[3], "w") as file:
+        json.dump(trainer.state.log_history[:8], file)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs gloo between processes")
+def test_two_processes_write_their_answers_apart(tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(TWO_PROCESSES)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    words = [script, ROOT / "tests", tmp_path / "run", tmp_path / "log.json"]
+    done = subprocess.run(
+        [*launch, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list((tmp_path / "run").glob("*-process-001.parquet"))) == 8
+    run, seen = read_run(tmp_path / "run"), []
+    for update, log in enumerate(json.loads((tmp_path / "log.json").read_text()), start=1):
+        given = rows_of(run, rows_of_update(run, update))
+        assert len(given[0]) == BATCH
+        result = gspo(*given, clip_low=SETTINGS["epsilon"], clip_high=SETTINGS["epsilon_high"])
+        region = result.metrics["clip_fraction_seq"].item()
+        assert region == pytest.approx(log["clip_ratio/region_mean"], abs=1e-6)
+        seen.append(region)
+    assert max(seen) > 0.2
+    assert run.rewards is not None
+    assert run.group is not None
+    assert np.bincount(run.group).tolist() == [GROUP] * (8 * BATCH // GROUP)
+    ours = group_advantages(torch.tensor(run.rewards), torch.tensor(run.group), ddof=1, eps=1e-4)
+    np.testing.assert_allclose(ours, run.advantages, atol=1e-5)
 
 
 def test_what_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
