@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from gspo_edu import __version__, lesson_files
+from gspo_edu import __version__, classroom, lesson_files
 from gspo_edu.config import (
     COMMAND,
     PRESETS,
@@ -79,6 +79,12 @@ def parser() -> argparse.ArgumentParser:
 
     lessons = commands.add_parser("lessons", help="copy the lessons to a folder of your own")
     lesson_files.add_arguments(lessons)
+
+    progress = commands.add_parser("progress", help="show what you have solved in the exercises")
+    classroom.add_progress_arguments(progress)
+
+    for_class = commands.add_parser("classroom", help="pack the exercises for a class")
+    classroom.add_classroom_arguments(for_class)
     return top
 
 
@@ -286,6 +292,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.command == "lessons":
             return lesson_files.run(args)
+        if args.command in ("progress", "classroom"):
+            return classroom.run(args)
         if args.command == "inspect":
             return inspection.run(args)
         command[args.command](args)
