@@ -16,6 +16,19 @@ from gspo_edu.moe.config import ModelConfig
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.tasks.base import END, PAD
 
+try:
+    from transformers import (
+        Qwen3Config,
+        Qwen3ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+    )
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "gspo_edu.moe.hf needs transformers. It comes with `python course.py install`, or with "
+        "`pip install 'gspo-edu[real]'`."
+    ) from error
+
 Weights = dict[str, Tensor]
 
 
@@ -24,86 +37,157 @@ def to_qwen3_moe(model: TinyMoE) -> Any:
 
     Its configuration names the course's end and padding tokens. It has no auxiliary loss of its
     own in effect unless a trainer asks for one: transformers' default coefficient, 0.001, is kept.
+    Dense blocks become dense layers, so that a dense twin fits too; ``to_qwen3`` makes it a Qwen3.
     """
-    from transformers import Qwen3MoeForCausalLM
+    return filled(Qwen3MoeForCausalLM(qwen3_moe_config(model.config)), model)
 
-    theirs = Qwen3MoeForCausalLM(qwen3_moe_config(model.config)).float().eval()
+
+def to_qwen3(model: TinyMoE) -> Any:
+    """A ``Qwen3ForCausalLM`` with copies of the weights of a dense twin; see ``to_qwen3_moe``.
+
+    Raises:
+        ValueError: if the model has a router.
+    """
+    if model.config.routed_layers:
+        raise ValueError(
+            f"layers {model.config.routed_layers} have routers; Qwen3 has none. Use to_qwen3_moe."
+        )
+    inner = model.config.top_k * model.config.expert_width
+    theirs = Qwen3Config(**shared_settings(model.config), intermediate_size=inner)
+    return filled(Qwen3ForCausalLM(theirs), model)
+
+
+def filled(theirs: Any, model: TinyMoE) -> Any:
+    """``theirs`` with the weights of ``model``."""
     weights = {name: value.detach().float() for name, value in model.state_dict().items()}
+    theirs = theirs.float().eval()
     theirs.load_state_dict(their_weights(weights, model.config))
     return theirs
 
 
 def from_qwen3_moe(model: Any) -> TinyMoE:
-    """A ``TinyMoE`` with copies of the weights of a ``Qwen3MoeForCausalLM``.
+    """A ``TinyMoE`` with copies of the weights of a ``Qwen3MoeForCausalLM``, in float32.
 
     Raises:
-        ValueError: if its shape is one that ``TinyMoE`` cannot have, such as shared key heads.
+        TypeError: if it is another model.
+        ValueError: naming the setting that ``TinyMoE`` cannot have, such as shared key heads.
     """
+    return taken(model, Qwen3MoeForCausalLM)
+
+
+def from_qwen3(model: Any) -> TinyMoE:
+    """A dense ``TinyMoE`` with copies of the weights of a ``Qwen3ForCausalLM``.
+
+    Its ``top_k`` is 1, whatever the dense twin had that it comes from: a Qwen3 knows the inner
+    width only.
+
+    Raises:
+        TypeError, ValueError: as ``from_qwen3_moe``.
+    """
+    return taken(model, Qwen3ForCausalLM)
+
+
+def taken(model: Any, kind: Any) -> TinyMoE:
+    """A ``TinyMoE`` from a model of transformers that has to be a ``kind``."""
+    if not isinstance(model, kind):
+        raise TypeError(f"model is a {type(model).__name__}; expected a {kind.__name__}.")
     ours = TinyMoE(our_config(model.config))
     weights = {name: value.detach().float() for name, value in model.state_dict().items()}
     ours.load_state_dict(our_weights(weights, ours.config))
     return ours
 
 
+def shared_settings(config: ModelConfig) -> dict[str, Any]:
+    """What Qwen3Config and Qwen3MoeConfig call alike."""
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_heads,
+        "head_dim": config.head_dim,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rms_norm_eps": config.rms_eps,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": END,
+        "pad_token_id": PAD,
+    }
+
+
 def qwen3_moe_config(config: ModelConfig) -> Any:
     """The Qwen3MoeConfig of the same shape."""
-    from transformers import Qwen3MoeConfig
-
-    layers = set(range(config.num_layers))
     return Qwen3MoeConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.width,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_heads,
-        head_dim=config.head_dim,
+        **shared_settings(config),
         num_experts=config.num_experts,
         num_experts_per_tok=config.top_k,
         moe_intermediate_size=config.expert_width,
         intermediate_size=config.top_k * config.expert_width,
         norm_topk_prob=config.norm_topk_prob,
-        mlp_only_layers=sorted(layers - set(config.routed_layers)),
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        rms_norm_eps=config.rms_eps,
-        max_position_embeddings=512,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=END,
-        pad_token_id=PAD,
+        mlp_only_layers=sorted(set(range(config.num_layers)) - set(config.routed_layers)),
     )
 
 
 def our_config(theirs: Any) -> ModelConfig:
-    """The ModelConfig of the same shape; see ``from_qwen3_moe``."""
-    dense = set(theirs.mlp_only_layers)
-    inner = theirs.num_experts_per_tok * theirs.moe_intermediate_size
-    unlike = {
-        "num_key_value_heads": theirs.num_key_value_heads != theirs.num_attention_heads,
-        "attention_bias": theirs.attention_bias,
-        "tie_word_embeddings": theirs.tie_word_embeddings,
-        "decoder_sparse_step": theirs.decoder_sparse_step != 1,
-        "intermediate_size": bool(dense) and theirs.intermediate_size != inner,
-        "hidden_act": theirs.hidden_act != "silu",
-    }
-    for name, differs in unlike.items():
-        if differs:
-            raise ValueError(f"{name} is {getattr(theirs, name)}; TinyMoE cannot have that.")
-    all_dense = len(dense) == theirs.num_hidden_layers
+    """The ModelConfig of the same shape as a Qwen3MoeConfig or Qwen3Config.
+
+    Raises:
+        ValueError: naming a setting that ``TinyMoE`` cannot have.
+    """
+    check_settings(theirs)
+    layers = theirs.num_hidden_layers
+    shape: dict[str, Any]
+    if isinstance(theirs, Qwen3Config):
+        shape = {"dense": True, "top_k": 1, "expert_width": theirs.intermediate_size}
+    else:
+        alone = tuple(sorted(set(theirs.mlp_only_layers)))
+        shape = {
+            "dense": len(alone) == layers,
+            "mlp_only_layers": () if len(alone) == layers else alone,
+            "num_experts": theirs.num_experts,
+            "top_k": theirs.num_experts_per_tok,
+            "expert_width": theirs.moe_intermediate_size,
+            "norm_topk_prob": theirs.norm_topk_prob,
+        }
     return ModelConfig(
+        **shape,
         vocab_size=theirs.vocab_size,
-        num_layers=theirs.num_hidden_layers,
+        num_layers=layers,
         width=theirs.hidden_size,
         num_heads=theirs.num_attention_heads,
-        head_dim=theirs.head_dim,
-        num_experts=theirs.num_experts,
-        top_k=theirs.num_experts_per_tok,
-        expert_width=theirs.moe_intermediate_size,
-        norm_topk_prob=theirs.norm_topk_prob,
-        dense=all_dense,
-        mlp_only_layers=() if all_dense else tuple(sorted(dense)),
+        head_dim=head_dim(theirs),
         rope_theta=theirs.rope_parameters["rope_theta"],
         rms_eps=theirs.rms_norm_eps,
     )
+
+
+def head_dim(theirs: Any) -> int:
+    """Size of a head; a Qwen3MoeConfig may leave it to the width."""
+    given = getattr(theirs, "head_dim", None)
+    return int(given or theirs.hidden_size // theirs.num_attention_heads)
+
+
+def check_settings(theirs: Any) -> None:
+    """Raise ValueError if a setting of ``theirs`` has no counterpart in ``TinyMoE``."""
+    only = {
+        "hidden_act": "silu",
+        "num_key_value_heads": theirs.num_attention_heads,
+        "attention_bias": False,
+        "attention_dropout": 0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "rope_parameters": {**theirs.rope_parameters, "rope_type": "default"},
+    }
+    if isinstance(theirs, Qwen3MoeConfig):
+        only["decoder_sparse_step"] = 1
+        if theirs.mlp_only_layers:
+            only["intermediate_size"] = theirs.num_experts_per_tok * theirs.moe_intermediate_size
+    for name, expected in only.items():
+        if getattr(theirs, name) != expected:
+            raise ValueError(
+                f"{name} is {getattr(theirs, name)!r}; TinyMoE cannot have that, only {expected!r}."
+            )
 
 
 def neighbours_apart(config: ModelConfig) -> Tensor:
