@@ -16,9 +16,10 @@ import torch
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
+from gspo_edu.checks.clipping import CLIP_FRACTION
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
 from gspo_edu.checks.hand import HandNumber
-from gspo_edu.checks.losses import CLIP_FRACTION, CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
+from gspo_edu.checks.losses import CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
 from gspo_edu.checks.numbers_04_06 import LESSON_04, LESSON_06
 from gspo_edu.checks.numbers_05 import LESSON_05

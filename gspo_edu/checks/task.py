@@ -113,7 +113,8 @@ class FunctionTask:
     def _judge(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> CheckResult:
         rights = [self.right(case) for case in cases]
         values = [_fitted(o.value, right) for o, right in zip(outcomes, rights, strict=True)]
-        if _constant(values) and not _constant(rights):
+        constant = _constant(values) and not _constant(rights)
+        if constant and not self._recognised(cases, values):
             said = "It returns the same whatever it is given. Compute the output from the inputs."
             return self._not_it(said, self._example(cases[0], values[0], rights[0]), ("constant",))
         for case, outcome, right, value in zip(cases, outcomes, rights, values, strict=True):
