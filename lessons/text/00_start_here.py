@@ -288,6 +288,7 @@ reported by somebody. Lesson 05 ends with an experiment on that command.
 | [08 The experiment](08_the_experiment.ipynb) | read a study of many seeds |
 | [09 Routing Replay](09_routing_replay.ipynb) | replay old routes, and say what that costs |
 | [10 Engines](10_engines.ipynb) | say whose log-probs count as old, and what that does to ratios |
+| [11 The same in TRL](11_in_trl.ipynb) | set TRL to the paper's GSPO, and read its clip ratios |
 | [12 Critical reading](12_critical_reading.ipynb) | judge a claim, a figure and the next paper |
 
 Take them in this order; the numbers leave room, since more lessons are being written. Each asks
