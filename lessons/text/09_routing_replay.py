@@ -273,9 +273,9 @@ assert f"{independent:.3f}" == "0.994"
 
 # %% [markdown]
 r"""
-99 % if layers were independent, 94 % reported: it fits, with disagreements that come in clusters.
-The other half of the story, engines that disagree, is a subject of its own; from here on there is
-one engine again.
+99 % if layers were independent, 94 % reported: close enough to fit. (Layers need not be
+independent; where disagreements come together, fewer tokens are touched.) The other half of the
+story, engines that disagree, is a subject of its own; from here on there is one engine again.
 
 ## 4 · The router still learns
 
@@ -781,7 +781,8 @@ mixture of experts, and GSPO needs none. What came later points in more than one
   score for it is not too low. *For a softer replay.*
 
 Each is reported by those who propose the method, on models far larger than ours. Two readings are
-safe. The mechanism is real, since all of them measure it. And "GSPO makes replay needless" is
+safe. That routes move, and token ratios with them, is reported by several groups and was measured
+here. And "GSPO makes replay needless" is
 not settled: where both were tried together, replay helped GSPO as well, a little.
 
 ## 10 · What is shown, and what is not
