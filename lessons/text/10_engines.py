@@ -925,10 +925,10 @@ display(table(lesson=10))
 r"""
 ## What comes next
 
-Everything so far was our own code. The next lesson leaves it: the same objectives in TRL, on a
-Qwen3-MoE of the transformers library, with the settings that give the paper's form. Until then:
-`python course.py train --engine bf16 --recompute-old`, and compare `engine_clip_fraction_seq` in
-its `metrics.jsonl` with and without `--clip-low 0.0323 --clip-high 0.0251`.
+Everything so far was our own code. [Lesson 11](11_in_trl.ipynb) leaves it: the same objectives in
+TRL, on a Qwen3-MoE of the transformers library, with the settings that give the paper's form. Until
+then: `python course.py train --engine bf16 --recompute-old`, and compare `engine_clip_fraction_seq`
+in its `metrics.jsonl` with and without `--clip-low 0.0323 --clip-high 0.0251`.
 
 **Sources.** The pull requests are read as of December 2026.
 """
