@@ -291,11 +291,10 @@ reported by somebody. Lesson 05 ends with an experiment on that command.
 | [11 The same in TRL](11_in_trl.ipynb) | set TRL to the paper's GSPO, and read its clip ratios |
 | [12 Critical reading](12_critical_reading.ipynb) | judge a claim, a figure and the next paper |
 
-Take them in this order; the numbers leave room, since more lessons are being written. Each asks
-for predictions, has cells for you to fill, and ends with three questions. `check_answer` tells you
-at once whether a number is right and, if it is a usual mistake, which. Try it here. The folded cell
-holds what your answers are compared with: run it, but leave it folded. The folded cell after the
-questions works them out.
+Take them in this order. Each asks for predictions, has cells for you to fill, and ends with three
+questions. `check_answer` tells you at once whether a number is right and, if it is a usual mistake,
+which. Try it here. The folded cell holds what your answers are compared with: run it, but leave it
+folded. The folded cell after the questions works them out.
 """
 
 # %% tags=["check"] jupyter={"source_hidden": true}

@@ -14,7 +14,7 @@ start a real run: what do I set, what will I see, and how do I know that it work
 - recognise the defaults that spoil such a run without an error, each within seconds.
 
 **You need** lessons 05 (sequence ratio, range) and 08 (two clip fractions). **Time:** 35 minutes.
-The cells train for about 40 seconds in all; loading the libraries takes ten. If the first cell
+The cells train for about 15 seconds in all; loading the libraries takes ten. If the first cell
 cannot find `trl`, install the extra: `pip install -e ".[real]" -c constraints.txt`. All of it
 was run with TRL 1.16 and transformers 5.24.
 """
