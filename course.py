@@ -31,6 +31,7 @@ PASSED_ON = {
     "compare": "train GRPO and GSPO on the same seeds and show both side by side",
     "study": "train the grid of a study file, or of one that ships with the course",
     "inspect": "say what clips and drifts in a recorded run",
+    "export": "write a policy as a model folder of transformers",
     "config": "print every setting of the training with its meaning",
     "test": "run the tests and check the lessons",
 }

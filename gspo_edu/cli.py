@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from gspo_edu import __version__, classroom, lesson_files
+from gspo_edu import __version__, classroom, hf_export, lesson_files
 from gspo_edu.config import (
     COMMAND,
     PRESETS,
@@ -73,6 +73,9 @@ def parser() -> argparse.ArgumentParser:
 
     inspect = commands.add_parser("inspect", help="say what clips and drifts in a recorded run")
     inspection.add_arguments(inspect)
+
+    export = commands.add_parser("export", help="write a policy as a model of transformers")
+    hf_export.add_arguments(export)
 
     config = commands.add_parser("config", help="print every setting with its meaning, as TOML")
     add_config_flags(config)
@@ -296,6 +299,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return classroom.run(args)
         if args.command == "inspect":
             return inspection.run(args)
+        if args.command == "export":
+            return hf_export.run(args)
         command[args.command](args)
     except UsageError as error:
         print(f"gspo-edu: {error}", file=sys.stderr)

@@ -27,28 +27,18 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 from datasets import Dataset
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, PrinterCallback
+from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
 from gspo_edu.checkpoint import load_policy, shipped_policies
+from gspo_edu.hf_tokenizer import tokenizer
 from gspo_edu.moe.hf import to_qwen3_moe
 from gspo_edu.tasks import Task, make_task
-from gspo_edu.tasks.base import END, PAD, SYMBOLS, masked_after_end, prompts_of_split
+from gspo_edu.tasks.base import PAD, SYMBOLS, masked_after_end, prompts_of_split
 
 PROMPTS, GROUP, MINI_BATCHES = 32, 8, 4
-
-
-def tokenizer() -> Any:
-    """The course's 13 symbols, one token each, with the course's numbers."""
-    vocabulary = {word: number for number, word in enumerate(SYMBOLS)}
-    raw = Tokenizer(models.WordLevel(vocabulary, unk_token=SYMBOLS[PAD]))
-    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw, eos_token=SYMBOLS[END], pad_token=SYMBOLS[PAD]
-    )
 
 
 def prompt_dataset(task: Task, count: int, seed: int) -> Any:
