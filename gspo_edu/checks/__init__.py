@@ -18,12 +18,14 @@ from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
 from gspo_edu.checks.clipping import CLIP_FRACTION
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
+from gspo_edu.checks.engines import TIS_WEIGHTS
 from gspo_edu.checks.hand import HandNumber
 from gspo_edu.checks.losses import CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
 from gspo_edu.checks.numbers_04_06 import LESSON_04, LESSON_06
 from gspo_edu.checks.numbers_05 import LESSON_05
 from gspo_edu.checks.numbers_07_09 import LESSON_07, LESSON_08, LESSON_09
+from gspo_edu.checks.numbers_10 import LESSON_10
 from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
 from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
@@ -53,6 +55,7 @@ TASKS: dict[str, FunctionTask] = {
         PRODUCT_RATIO,
         EFFECTIVE_SIZE,
         GSPO_WEIGHTS,
+        TIS_WEIGHTS,
     )
 }
 NUMBERS: dict[str, HandNumber] = {
@@ -64,6 +67,7 @@ NUMBERS: dict[str, HandNumber] = {
     **LESSON_07,
     **LESSON_08,
     **LESSON_09,
+    **LESSON_10,
 }
 
 

@@ -81,6 +81,9 @@ def sequence_formula(case: Case, *, ratio: str = "right", padding: str = "masked
     gap, mask = case["logp"].double() - case["logp_old"].double(), case["mask"].double()
     lengths = mask.sum(dim=1)
     counted = torch.ones_like(mask) if padding != "masked" else mask
+    if padding == "reply_counted":
+        counted = mask.flip(1).cummax(dim=1).values.flip(1)
+        lengths = counted.sum(dim=1)
     if padding == "padding_counted":
         lengths = counted.sum(dim=1)
     if ratio == "padded_width":
@@ -133,6 +136,12 @@ SEQUENCE_FAULTS = (
         "The old policy is missing: subtract its log-probs from the new ones first.",
     ),
     Fault("padding", "padding_counted", f"{MASK_FIRST} in the sum and in the length."),
+    Fault(
+        "padding",
+        "reply_counted",
+        "Right for plain answers, but what stands between two of an answer's own tokens (a tool's "
+        "reply, mask 0) counts as well. Leave it out of the sum and of the length.",
+    ),
     Fault("padding", "padding_in_sum", f"{MASK_FIRST} in the sum as well as in the length."),
 )
 

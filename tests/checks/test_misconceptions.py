@@ -54,7 +54,14 @@ def rows(one: Callable[[Any, Any], float]) -> Function:
     return called
 
 
+def up_to_the_last(new: Any, old: Any, m: Any) -> list[float]:
+    """The geometric mean over everything up to an answer's last own token."""
+    ends = [int(np.flatnonzero(row).max()) + 1 for row in m]
+    return [float(np.exp((new[i] - old[i])[:end].mean())) for i, end in enumerate(ends)]
+
+
 SEQUENCE_RATIO = {
+    "reply_counted": up_to_the_last,
     "no_root": rows(lambda own, _: float(np.prod(np.exp(own)))),
     "arithmetic_mean": rows(lambda own, _: float(np.mean(np.exp(own)))),
     "padded_width": rows(lambda own, row: float(np.exp(np.sum(own) / len(row)))),
@@ -368,6 +375,17 @@ GSPO_WEIGHTS = {
 }
 
 
+TIS_WEIGHTS = {
+    "inverse": lambda old, engine, m, cap: np.minimum(np.exp(engine - old), cap) * m,
+    "no_cap": lambda old, engine, m, cap: np.exp(old) / np.exp(engine) * m,
+    "dropped": lambda old, engine, m, cap: np.exp(old - engine) * (np.exp(old - engine) <= cap) * m,
+    "two_sided": lambda old, engine, m, cap: np.clip(np.exp(old - engine), 1 / cap, cap) * m,
+    "log_capped": lambda old, engine, m, cap: np.exp(np.minimum(old - engine, cap)) * m,
+    "log": lambda old, engine, m, cap: np.minimum(old - engine, cap) * m,
+    "padding_counted": lambda old, engine, m, cap: np.minimum(np.exp(old - engine), cap),
+}
+
+
 def training(name: str, fault: str) -> Function:
     """An optimiser's loop with one fault, through torch.optim."""
     from gspo_edu.objectives import OBJECTIVES
@@ -409,6 +427,7 @@ MUTANTS: dict[str, dict[str, Function]] = {
     "product_ratio": PRODUCT_RATIO,
     "effective_size": EFFECTIVE_SIZE,
     "gspo_weights": GSPO_WEIGHTS,
+    "tis_weights": TIS_WEIGHTS,
     **{
         name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, "one_update")}
         for name in ("ppo_updates", "gspo_updates")

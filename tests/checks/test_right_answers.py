@@ -225,6 +225,10 @@ RIGHT: dict[str, list[Callable[..., Any]]] = {
     "product_ratio": [product_loop, lambda n, o, m: ((n - o) * m).sum(1).exp()],
     "effective_size": [size_loop, lambda w: w.sum() ** 2 / (w**2).sum()],
     "gspo_weights": [weights_autograd],
+    "tis_weights": [
+        lambda old, engine, m, cap: (old - engine).exp().clamp(max=cap) * m,
+        lambda old, engine, m, cap: np.minimum(np.exp(old - engine), cap) * m,
+    ],
     "replay_gates": [replay_torch, replay_numpy, lambda x, e, old: replay_gates(x, e)],
 }
 
