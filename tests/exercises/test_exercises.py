@@ -187,7 +187,8 @@ def test_wheel_and_sdist_hold_no_solution(tmp_path: Path) -> None:
     assert "gspo_edu/_exercises/05_gspo.ipynb" in names
     assert "gspo_edu/checks/exercises.toml" in names
     assert not [name for name in names + names_sdist if "solutions/" in name]
-    assert "END SOLUTION" not in text
+    assert "### END SOLUTION" not in text
+    assert "A model answer" not in text
 
 
 @pytest.mark.slow
