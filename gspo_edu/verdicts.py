@@ -13,7 +13,17 @@ import math
 import numpy as np
 
 from gspo_edu.stored_studies import stored_names, stored_study
-from gspo_edu.study_summary import listed, span
+from gspo_edu.study_summary import listed
+from gspo_edu.verdict_controls import (
+    GROWTH,
+    experts_cost,
+    grows,
+    gspo_needs_no_replay,
+    more_compute,
+    not_to_be_saved,
+    other_engine,
+    same_step,
+)
 from gspo_edu.verdict_rules import (
     FAILS,
     HOLDS,
@@ -21,11 +31,9 @@ from gspo_edu.verdict_rules import (
     OPEN,
     Finding,
     another_pair,
-    difference_of,
     drops,
     in_words,
     ratio_of_means,
-    side,
     untried,
     verdict_of,
 )
@@ -203,132 +211,29 @@ def best_of_family() -> Finding:
     )
 
 
-def same_step() -> Finding:
-    """A control that the paper does not have: the same step size for both."""
-    study = stored_study("step_size")
-    pair = study.pair("GSPO measured, same step", "GRPO")
-    paper = study.pair("GSPO, same step", "GRPO")
-    lower, rate = (study.group(one).means["lr"] for one in (pair.first, "GRPO"))
-    return Finding(
-        "step",
-        "At the same step size GSPO, with a range that fits, is ahead of GRPO.",
-        "a control of this course; the paper has none",
-        verdict_of([pair]),
-        f"Same KL per rollout, GRPO at a large rate: {in_words(pair, of='same step')}. With the "
-        f"paper's range: {in_words(paper, of='same step')}.",
-        f"To move as far GSPO takes a lower rate here ({lower:g} against {rate:g}), and lower "
-        "rates suit all arms better in this setting.",
-        ("step_size",),
-    )
-
-
-def experts_cost() -> Finding:
-    """Dense twins: is the difference the experts' doing?"""
-    study = stored_study("dense")
-    kinds = ("experts", "dense as active", "dense as total")
-    pairs = {kind: study.pair(f"GSPO, {kind}", f"GRPO, {kind}", LARGE_RATE) for kind in kinds}
-    more, interval = difference_of(pairs["experts"], pairs["dense as active"])
-    return Finding(
-        "experts",
-        "It is the experts that GRPO suffers from: with them GSPO's lead is larger than without.",
-        "the argument of arXiv 2507.18071, section 5.3",
-        side(interval),
-        f"At the large rate, {'; '.join(in_words(pair) for pair in pairs.values())}. Lead with "
-        f"experts minus lead without (as wide as the active experts): {more:+.3f} "
-        f"({span(interval, '+.3f')}).",
-        "Each twin starts from a cold start of its own, so only differences compare. GSPO has its "
-        "measured range in all of them.",
-        ("dense",),
-    )
-
-
-GROWTH = {
-    "experts": ("experts", "more experts"),
-    "depth": ("layers", "more layers"),
-    "answer_length": ("task_size", "longer answers"),
-}
-
-
-def grows(name: str) -> Finding:
-    """Does GSPO's lead grow with experts, depth or length?"""
-    field, words = GROWTH[name]
-    study = stored_study(name)
-    settings = study.settings
-    pairs = {at: study.pair("GSPO, measured range", "GRPO", at) for at in settings}
-    more, interval = difference_of(pairs[settings[-1]], pairs[settings[0]])
-    drifts = ", ".join(
-        f"{at} {np.mean(study.means('GRPO', at, 'drift_per_update')):.1%}" for at in settings
-    )
-    return Finding(
-        f"growth_{field}",
-        f"With {words} GSPO's lead over GRPO grows.",
-        "the argument of arXiv 2507.18071, sections 3 and 5.3",
-        side(interval),
-        f"{'; '.join(in_words(pair) for pair in pairs.values())}. Last minus first: {more:+.3f} "
-        f"({span(interval, '+.3f')}). Drift per update under GRPO: {drifts}.",
-        "Each setting starts from a cold start of its own. GSPO has its measured range, and all "
-        "arms the same rate.",
-        (name,),
-    )
-
-
-def more_compute() -> Finding:
-    """Section 5.1: it goes on improving with more compute and refreshed prompts."""
-    study = stored_study("compute")
-    pairs = [study.pair("GSPO", "GRPO"), study.pair("GSPO, measured range", "GRPO")]
-    return Finding(
-        "compute",
-        "With four times the compute GSPO pulls ahead of GRPO.",
-        "the authors, arXiv 2507.18071, section 5.1",
-        verdict_of(pairs),
-        "; ".join(map(in_words, pairs)) + ".",
-        "Four times a minute of training is still very little.",
-        ("compute",),
-    )
-
-
-def other_engine() -> Finding:
-    """Section 5.4: the engine's log-probs may stand in for recomputed ones."""
-    study = stored_study("engines")
-    pairs = {
-        arm: study.pair(f"{arm}, bf16 trusted", f"{arm}, bf16 recomputed")
-        for arm in ("GSPO", "GSPO wide", "GRPO")
-    }
-    return Finding(
-        "engines",
-        "GSPO tolerates the log-probs of another engine.",
-        "the authors, arXiv 2507.18071, section 5.4",
-        verdict_of([pairs["GSPO"]]),
-        f"The engine samples in bfloat16. {'; '.join(map(in_words, pairs.values()))}.",
-        "The paper's range is meant for answers of thousands of tokens, whose sequence ratios such "
-        "an engine moves less; GSPO wide has a range that fits these short ones.",
-        ("engines",),
-    )
-
-
-NOT_TRIED = (
-    untried(
-        "gspo_replay",
-        "With GSPO, Routing Replay is needless.",
-        "the authors, arXiv 2507.18071, section 5.3; a later report finds that replay helps GSPO, "
-        "too (arXiv 2510.11370)",
-        "No stored study has GSPO with replay.",
-    ),
-    untried(
-        "collapse",
-        "A collapsed run cannot be saved, neither from an earlier checkpoint nor by tuning.",
-        "the authors, arXiv 2507.18071, section 1",
-        "No run of the stored studies has collapsed in that sense: see the falls above.",
-    ),
-)
 LATER = {
     "step_size": same_step,
     "dense": experts_cost,
     "compute": more_compute,
     "engines": other_engine,
+    "replay": gspo_needs_no_replay,
+    "rescue": not_to_be_saved,
 }
 # What stands in the list as long as a study is not stored.
 AWAITED = {
+    "replay": untried(
+        "gspo_replay",
+        "With GSPO, Routing Replay is needless.",
+        "the authors, arXiv 2507.18071, section 5.3; a later report finds that replay helps GSPO, "
+        "too (arXiv 2510.11370)",
+        "`gspo-edu study replay` would tell; its results are not stored.",
+    ),
+    "rescue": untried(
+        "collapse",
+        "A collapsed run cannot be saved, neither from an earlier checkpoint nor by tuning.",
+        "the authors, arXiv 2507.18071, section 1",
+        "`gspo-edu study rescue` would tell; its results are not stored.",
+    ),
     "engines": untried(
         "engines",
         "GSPO tolerates the log-probs of another engine.",
@@ -371,8 +276,7 @@ def findings() -> list[Finding]:
     ]
     found += [make() for name, make in LATER.items() if name in stored]
     found += [grows(name) for name in GROWTH if name in stored]
-    found += [one for name, one in AWAITED.items() if name not in stored]
-    return [*found, *NOT_TRIED]
+    return found + [one for name, one in AWAITED.items() if name not in stored]
 
 
 def finding(key: str) -> Finding:

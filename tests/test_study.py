@@ -396,6 +396,13 @@ OTHER = {
 }
 
 
+OF_ENGINE = {
+    "engine": {"engine": "bf16"},
+    "correction": {},
+    "tis_cap": {"tis_cap": 3.0},
+    "icepop_low": {"correction": "icepop", "icepop_low": 0.25},
+    "icepop_high": {"correction": "icepop", "icepop_high": 3.0},
+}
 OF_CRITIC = {"critic": True, "critic_lr": 0.5, "gamma": 0.5, "lam": 0.5}
 
 
@@ -404,6 +411,9 @@ def changed(name):
     default = getattr(TrainConfig(), name)
     if name in OTHER:
         return TrainConfig(**{name: OTHER[name]})
+    if name in OF_ENGINE:
+        other = {"lag": 1, "recompute_old": True, "correction": "tis", **OF_ENGINE[name]}
+        return TrainConfig(**other)
     if name in ("critic", "critic_lr", "gamma", "lam"):
         return TrainConfig(**{"objective": "ppo", "critic": True, name: OF_CRITIC[name]})
     if bool in getattr(TYPES[name], "__args__", (TYPES[name],)):

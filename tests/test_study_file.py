@@ -72,7 +72,7 @@ RULED = '[tuning]\nseed = [9]\nlr = [1e-3]\nmatch = "GRPO"\n'
         ("seed = [1, 2, 1]", "seed names 1 twice"),
         ("clip_low = [0.1, 1.5]", "clip range .* is not usable"),
         ('objective = ["grpo", "gpso"]', "objective is 'gpso'; expected one of ppo"),
-        ('lr = "tunde"', 'lr is \'tunde\'; expected a number, "tuned" or "matched"'),
+        ('lr = "tunde"', 'lr is \'tunde\'; expected a number, "tuned", "matched" or'),
         ('lr = "tuned"', "tuning.seed is missing"),
         ('lr = "tuned"\n[tuning]\nseed = [9]', "tuning.lr is missing"),
         (
@@ -98,6 +98,17 @@ RULED = '[tuning]\nseed = [9]\nlr = [1e-3]\nmatch = "GRPO"\n'
         ("mini_batches = 1" + ARMS.replace("5e-4", '"matched"') + RULED, "one update per rollout"),
         ("mini_batches = 1" + ARMS + 'clip_from = "quantiles"\n' + RULED, "one update per rollout"),
         ("lr = [1, 2]\nseed = 0.5 0.6", "is not valid TOML"),
+        (ARMS.replace("5e-4", '"as GSPO"') + RULED, "lr is 'as GSPO'; expected the name of anot"),
+        (ARMS.replace("5e-4", '"as GRPO"') + RULED, "no rule finds that arm's rate; expected the"),
+        (ARMS + "starts_from = 'GRPP'", "starts_from is 'GRPP'; expected the name of another arm"),
+        (ARMS + "starts_from = 'GSPO'", "starts_from is 'GSPO'; expected the name of another arm"),
+        (ARMS + "starts_from = 3", "starts_from is 3; expected an arm's name"),
+        (ARMS + "starts_from = 'GRPO'\ninit = 'cold'", "expected an arm's name, and no init"),
+        (ARMS + "starts_from = 'GRPO'\nseed = 7", "arm 'GRPO' has no run with seed 7"),
+        (
+            'lr = "tuned"' + ARMS + "starts_from = 'GRPO'\n" + RULED,
+            "starts_from is 'GRPO', which follows a rule itself",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(read, text, message):

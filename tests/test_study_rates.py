@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from gspo_edu.checkpoint import load_policy
 from gspo_edu.initial import initial_policy
 from gspo_edu.ratios import sequence_ratio
 from gspo_edu.run_files import METRICS, read_lines
@@ -48,6 +49,24 @@ lr = "matched"
 name = "GSPO, measured"
 objective = "gspo"
 clip_from = "quantiles"
+
+[[arm]]
+name = "GRPO, at that rate"
+objective = "grpo"
+lr = "as GSPO, same step"
+
+[[arm]]
+name = "first half"
+objective = "grpo"
+rollouts = 1
+lr = 1e-3
+
+[[arm]]
+name = "second half"
+objective = "gspo"
+rollouts = 1
+lr = 2e-3
+starts_from = "first half"
 
 [tuning]
 seed = [100, 101]
@@ -122,6 +141,31 @@ def test_the_matched_arm_moves_as_far_as_the_other(made):
     assert first["step_size"] == pytest.approx(step_size(records), rel=1e-6)
 
 
+def test_an_arm_takes_the_rate_that_was_found_for_another(made):
+    _, result = made
+    found = groups(result)
+    assert found["GRPO, at that rate"]["lr"] == found["GSPO, same step"]["lr"]
+
+
+def test_a_run_goes_on_where_another_of_its_seed_ended(made):
+    _, result = made
+    before = {row["seed"]: row for row in result.rows if row["arm"] == "first half"}
+    after = {row["seed"]: row for row in result.rows if row["arm"] == "second half"}
+    assert before.keys() == after.keys() == {0, 1}
+    for seed, row in after.items():
+        policy = result.out / "runs" / before[seed]["run"] / "policy.safetensors"
+        start = result.out / "runs" / row["run"] / "init.safetensors"
+        assert_same_weights(load_policy(policy)[0], load_policy(start)[0])
+        assert row["held_out_reward_before"] == before[seed]["held_out_reward_after"]
+    assert "init" not in after[0]
+    assert groups(result)["second half"]["init"] == "the final policy of first half"
+
+
+def assert_same_weights(first, second):
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[name]), name
+
+
 def test_what_could_not_be_matched_is_told(made, tmp_path):
     _, result = made
     shutil.copytree(result.out, tmp_path / "out")
@@ -144,7 +188,7 @@ def test_a_measured_range_stands_in_the_config_as_numbers(made):
     assert (own["outside"], own["answers"]) == (0.4, 2 * 2 * 12)
     rows = read_table(result.out / "runs.csv")
     assert {row["clip_from"] for row in rows} == {None, "quantiles"}
-    assert {row["lr_from"] for row in rows} == {"tuned", "matched"}
+    assert {row["lr_from"] for row in rows} == {"tuned", "matched", "as GSPO, same step", None}
 
 
 def test_a_measured_range_leaves_its_share_outside(tmp_path, quick):

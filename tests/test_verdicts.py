@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gspo_edu import verdicts
+from gspo_edu import verdict_controls, verdicts
 from gspo_edu.bibliography import sources
 from gspo_edu.stored_studies import StoredStudy, stored_names
 from gspo_edu.study_summary import GroupSummary, PairSummary, paired, summarise
@@ -105,8 +105,8 @@ def made(name: str, lead: float) -> StoredStudy:
         ]
         pairs = [(f"GSPO, {kind}", f"GRPO, {kind}") for kind in kinds]
         return study_of(runs, pairs, name)
-    if name in verdicts.GROWTH:
-        field, _ = verdicts.GROWTH[name]
+    if name in verdict_controls.GROWTH:
+        field, _ = verdict_controls.GROWTH[name]
         runs = [
             row
             for size in (1, 2)
@@ -124,19 +124,63 @@ def made(name: str, lead: float) -> StoredStudy:
         ]
         pairs = [(f"{arm}, bf16 trusted", f"{arm}, bf16 recomputed") for arm in arms]
         return study_of(runs, pairs, name)
-    arms = ["GSPO, same step", "GSPO measured, same step", "GSPO", "GSPO, measured range"]
+    if name == "replay":
+        # Replay that helps is what speaks against "needless".
+        arms = ("GRPO", "GSPO, measured range")
+        means = dict.fromkeys(arms, 0.5)
+        means |= {f"{arm} + {kind}": 0.5 - lead for arm in arms for kind in ("R2", "R3")}
+        runs = [row for arm, mean in means.items() for row in rows(arm, mean)]
+        pairs = [(f"{arm} + {kind}", arm) for arm in arms for kind in ("R2", "R3")]
+        return study_of(runs, pairs, name)
+    if name == "rescue":
+        # A lower rate that helps is what speaks against "cannot be saved".
+        starts = ("restored", "collapsed")
+        ways = {"as before": 0.3, "GSPO": 0.3, "R2": 0.3, "lower rate": 0.3 - lead}
+        means = {
+            f"{when}, {way}": m for when in ("restored", "collapsed") for way, m in ways.items()
+        }
+        means |= {"until 20": 0.5, "until 60": 0.2, "never collapsed": 0.6}
+        runs = [row for arm, mean in means.items() for row in rows(arm, mean)]
+        pairs = [(f"{start}, lower rate", f"{start}, as before") for start in starts]
+        pairs += [("until 60", "until 20"), ("collapsed, lower rate", "never collapsed")]
+        return study_of(runs, pairs, name)
+    if name == "compute":
+        arms = ("GSPO", "GSPO, measured range")
+        runs = rows("GRPO", 0.5) + [row for arm in arms for row in rows(arm, 0.5 + lead)]
+        runs += [row for arm in ("GRPO", "GSPO") for row in rows(f"{arm}, 64 prompts", 0.4)]
+        pairs = [(arm, "GRPO") for arm in arms]
+        pairs += [(f"{arm}, 64 prompts", arm) for arm in ("GRPO", "GSPO")]
+        return study_of(runs, pairs, name)
+    arms = ["GSPO, same step", "GSPO measured, same step"]
     runs = rows("GRPO", 0.5) + [row for arm in arms for row in rows(arm, 0.5 + lead)]
-    return study_of(runs, [(arm, "GRPO") for arm in arms], name)
+    runs += rows("GRPO, at that rate", 0.5)
+    pairs = [(arm, "GRPO") for arm in arms]
+    pairs += [("GSPO measured, same step", "GRPO, at that rate")]
+    return study_of(runs, pairs, name)
+
+
+def test_the_gain_of_the_second_half() -> None:
+    study = study_of(rows("A", 0.5)[:2], [])
+    seen = {0: {0: 0.1, 20: 0.2, 40: 0.4}, 1: {0: 0.1, 20: 0.3, 40: 0.4}}
+    updates = [
+        {"arm": "A", "seed": seed, "rollout": rollout, "held_out_reward": reward}
+        for seed, rewards in seen.items()
+        for rollout, reward in rewards.items()
+    ]
+    fake = type("Fake", (), {"group": study.group, "updates": updates})()
+    ends = list(study.group("A").values.values())
+    assert verdict_controls.late_rise(fake, "A") == pytest.approx(sum(ends) / 2 - 0.25)
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(0.2, HOLDS), (-0.2, FAILS)])
-@pytest.mark.parametrize("name", [*verdicts.LATER, *verdicts.GROWTH])
+@pytest.mark.parametrize("name", [*verdicts.LATER, *verdict_controls.GROWTH])
 def test_studies_to_come_have_their_rule(
     name: str, lead: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdicts, "stored_study", lambda asked: made(asked, lead))
+    monkeypatch.setattr(verdict_controls, "stored_study", lambda asked: made(asked, lead))
+    monkeypatch.setattr(verdict_controls, "late_rise", lambda study, arm: 0.0)
     rule = verdicts.LATER.get(name)
-    found = rule() if rule else verdicts.grows(name)
+    found = rule() if rule else verdict_controls.grows(name)
     assert found.studies == (name,)
     assert found.verdict == verdict
     assert "nan" not in found.numbers

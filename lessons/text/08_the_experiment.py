@@ -823,6 +823,10 @@ for arm in {row["arm"] for row in storm.tuning}:
 assert same_step.verdict == "no clear difference"
 assert same_step_measured.adjusted[0] > 0
 assert same_step_measured.above == 8
+rival = steps.pair("GSPO measured, same step", "GRPO, at that rate")
+assert rival.verdict == "no clear difference"
+assert rival.mean < 0
+assert steps.group(rival.second).means["lr"] == steps.group(rival.first).means["lr"]
 for pair in (same_step, same_step_measured):
     assert steps.group(pair.first).means["lr"] < 4e-3
     same_rate = steps.pair(pair.first.replace("step", "rate"), "GRPO")
@@ -835,12 +839,12 @@ for pair in (same_step, same_step_measured):
 r"""
 The sign turns round. At the same *rate* both GSPOs end a little lower than GRPO, without a clear
 difference; at the same *step* both end a little higher, and with the measured range the difference
-is clear: on all eight seeds. For the same distance from the policy that sampled, answer ratios have
-bought more reward here. It is the one result of these studies that speaks for the unit, so look at
-it as hard as at those that speak against it:
+is clear: on all eight seeds. It is the one result of these studies that seems to speak for the
+unit, so look at it as hard as at those that speak against it:
 
-- The step was matched by a lower rate, and in this setting lower rates suit everybody. GRPO at its
-  own tuned rate is far above all of these.
+- The step was matched by a lower rate, and in this setting lower rates suit everybody. The last
+  row is the fair rival: GRPO at that very rate. It ends above GSPO, without a clear difference. So
+  the lower rate alone buys what the equal step seemed to.
 - The matching was done on three other seeds and holds to within a fifth, see the column KL.
 - The lower end of the interval is just above zero.
 
