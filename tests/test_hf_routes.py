@@ -226,6 +226,9 @@ def test_deepseeks_bias_chooses_and_is_no_gate() -> None:
         router.e_score_correction_bias[[5, 6]] = 100.0
     chosen = model(tokens, attention_mask=mask).logits
     forced = routes_of(model, tokens, mask)
+    with replayed_routes(model, forced):
+        again = model(tokens, attention_mask=mask).logits
+    assert torch.equal(again[mask.bool()], chosen[mask.bool()])
     for router in routers:
         router.e_score_correction_bias.zero_()
     assert set(forced.experts[mask.bool()].flatten().tolist()) == {5, 6}
@@ -324,6 +327,8 @@ def test_a_backward_pass_left_for_later_is_refused(reentrant: bool) -> None:
     ):
         model(tokens, attention_mask=mask, use_cache=False)
     with torch.no_grad(), replayed_routes(model, routes):  # none will follow
+        model(tokens, attention_mask=mask, use_cache=False)
+    with replayed_routes(model.eval(), routes):  # nothing will be computed again
         model(tokens, attention_mask=mask, use_cache=False)
 
 

@@ -140,8 +140,7 @@ class Watch:
         def chosen(layer: int) -> Callable[..., Any]:
             def hook(module: nn.Module, args: Any, output: Any) -> Any:
                 changed = self.router(layer, output)
-                if self.running is not None:
-                    self.ran[layer] = (output if changed is None else changed)[2].detach()
+                self.ran[layer] = (output if changed is None else changed)[2].detach()
                 return changed
 
             return hook
