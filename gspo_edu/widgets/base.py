@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # The ranges that each objective is published with, {objective: (clip_low, clip_high)}. They are the
 # defaults of gspo_edu.objectives, repeated because importing those would import torch.
 CLIP_RANGES = {"ppo": (0.2, 0.2), "grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)}
+
+# The widget's settings in a stored output: pages without a kernel mount the widget from them.
+STATE = "application/vnd.gspo-edu.widget+json"
 
 
 class Numbers(traitlets.List[float]):
@@ -71,6 +75,8 @@ class LessonWidget(anywidget.AnyWidget):
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
         image = base64.b64encode(png(self.picture(), dpi=2 * DPI)).decode("ascii")
         data = data | {"text/plain": self.words(), "image/png": image}
+        # One string is one line of a stored notebook, however long the record of a run is.
+        data[STATE] = {"widget": self.name, "state": json.dumps(self.settings())}
         alt = {"alt": self.words(), "width": WIDTH}
         return data, metadata | {"image/png": alt}
 

@@ -8,6 +8,22 @@ import json
 from gspo_edu.widgets.assets import script, source
 from gspo_edu.widgets.base import LessonWidget
 
+# The part of a Jupyter widget's model that our widgets use, on an object that holds the state.
+MODEL = """function modelOf(state) {
+  const listeners = new Map(Object.keys(state).map((name) => [`change:${name}`, new Set()]));
+  return {
+    get: (name) => state[name],
+    set(name, value) {
+      state[name] = value;
+      for (const listener of listeners.get(`change:${name}`)) listener();
+    },
+    save_changes() {},
+    on: (event, listener) => listeners.get(event).add(listener),
+    off: (event, listener) => listeners.get(event).delete(listener),
+  };
+}
+"""
+
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -26,17 +42,7 @@ main {{ max-width: 1080px; margin: 0 auto; }}
 <script type="module">
 {script}
 const state = JSON.parse(document.getElementById("state").textContent);
-const listeners = new Map(Object.keys(state).map((name) => [`change:${{name}}`, new Set()]));
-const model = {{
-  get: (name) => state[name],
-  set(name, value) {{
-    state[name] = value;
-    for (const listener of listeners.get(`change:${{name}}`)) listener();
-  }},
-  save_changes() {{}},
-  on: (event, listener) => listeners.get(event).add(listener),
-  off: (event, listener) => listeners.get(event).delete(listener),
-}};
+{model}const model = modelOf(state);
 globalThis.widgetState = state;
 render({{ model, el: document.getElementById("widget") }});
 </script>
@@ -56,5 +62,6 @@ def to_html(widget: LessonWidget, *, title: str | None = None) -> str:
         title=html.escape(title or widget.title),
         css=source("widgets.css"),
         state=state,
+        model=MODEL,
         script=script(widget.name),
     )

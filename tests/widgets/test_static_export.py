@@ -1,5 +1,6 @@
 """What nbconvert shows where no kernel runs."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ nbconvert = pytest.importorskip("nbconvert")
 pytest.importorskip("ipykernel")
 
 from gspo_edu.widgets import OneAnswer, static_outputs  # noqa: E402
+from gspo_edu.widgets.base import STATE  # noqa: E402
 
 LESSONS = Path(__file__).resolve().parents[2] / "lessons"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -33,7 +35,9 @@ def html(notebook):
 def test_stored_notebook_shows_the_picture(executed):
     (output,) = executed.cells[1].outputs
     assert output.metadata["image/png"]["alt"] == OneAnswer().words()
-    assert {WIDGET_VIEW, "image/png", "text/plain"} == set(output.data)
+    assert {WIDGET_VIEW, STATE, "image/png", "text/plain"} == set(output.data)
+    assert output.data[STATE]["widget"] == "one_answer"
+    assert json.loads(output.data[STATE]["state"]) == OneAnswer().settings()
     assert output.data["text/plain"] == OneAnswer().words()
 
     stored = nbformat.from_dict(executed)
