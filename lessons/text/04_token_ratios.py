@@ -411,10 +411,10 @@ assert difference < 1e-12
 r"""
 So the estimator is not meaningless. It answers another question: "what if each token alone had been
 chosen anew?" At the old policy the two questions have the same gradient, which is why PPO uses it
-(it is TRPO's surrogate, arXiv 1502.05477, without the mean over tokens); from there the error grows
-in proportion to the step. Later work by the Qwen team says the same: they describe the
-token-level objective as a first-order approximation of the one that the reward is about
-(arXiv 2512.01374).
+(it is TRPO's surrogate, arXiv 1502.05477, which adds up the tokens; PPO takes their mean); from
+there the error grows in proportion to the step. Later work by the Qwen team says the same: they
+describe the token-level objective as a first-order approximation of the one that the reward is
+about (arXiv 2512.01374).
 
 GSPO's $s$ is not importance sampling by the book either. For a small step, the book's weight is
 $1 + \sum_t \log r_t$. The token ratio keeps one term of that sum, $s$ keeps an $L$-th of all of
@@ -1034,14 +1034,15 @@ the folded cell.
 """
 
 # %% tags=["solution"] jupyter={"source_hidden": true, "outputs_hidden": true}
+SPREAD = 0.6
 
 
 def one_row_moved(seed):
-    """Two policies that differ only in what follows a 0, with a spread of 0.6."""
+    """Two policies that differ only in what follows a 0."""
     step = make_step(seed, 10)
     direction = step.new - step.old
     direction[1:] = 0
-    return Step(step.old, policy_at_spread(step.old, direction, 10, 0.6), 10)
+    return Step(step.old, policy_at_spread(step.old, direction, 10, SPREAD), 10)
 
 
 moved = [one_row_moved(seed) for seed in SEEDS]
