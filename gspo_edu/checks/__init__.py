@@ -26,11 +26,13 @@ from gspo_edu.checks.numbers_04_06 import LESSON_04, LESSON_06
 from gspo_edu.checks.numbers_05 import LESSON_05
 from gspo_edu.checks.numbers_07_09 import LESSON_07, LESSON_08, LESSON_09
 from gspo_edu.checks.numbers_10 import LESSON_10
+from gspo_edu.checks.numbers_11 import LESSON_11
 from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
 from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
 from gspo_edu.checks.task import FunctionTask
 from gspo_edu.checks.training import GSPO_UPDATES, PPO_UPDATES
+from gspo_edu.checks.trl_settings import TRL_ROLLOUT, TRL_SETTINGS
 from gspo_edu.checks.weights import EFFECTIVE_SIZE, GSPO_WEIGHTS, PRODUCT_RATIO
 from gspo_edu.predictions import say
 
@@ -56,6 +58,8 @@ TASKS: dict[str, FunctionTask] = {
         EFFECTIVE_SIZE,
         GSPO_WEIGHTS,
         TIS_WEIGHTS,
+        TRL_ROLLOUT,
+        TRL_SETTINGS,
     )
 }
 NUMBERS: dict[str, HandNumber] = {
@@ -68,6 +72,7 @@ NUMBERS: dict[str, HandNumber] = {
     **LESSON_08,
     **LESSON_09,
     **LESSON_10,
+    **LESSON_11,
 }
 
 

@@ -47,6 +47,7 @@ class FunctionTask:
         reading: the learner's output to a tensor that can be compared with ``right``.
         gradient: argument through which a gradient has to flow if the output is a tensor.
         no_gradient: what to say if it does not.
+        show: output to text, for the example.
     """
 
     name: str
@@ -57,6 +58,7 @@ class FunctionTask:
     reading: Callable[[Case, Any], Tensor] = field(default=lambda case, output: numbers(output))
     gradient: str | None = None
     no_gradient: str = ""
+    show: Callable[[Tensor], str] = shown
 
     def check(
         self, function: Any, *, seed: int | None = None, seconds: float = SECONDS
@@ -200,7 +202,9 @@ class FunctionTask:
     def _example(self, case: Case, value: Tensor | None, right: Tensor | None = None) -> Example:
         right = self.right(case) if right is None else right
         return Example(
-            _inputs(case), shown(right.detach()), "nothing" if value is None else shown(value)
+            _inputs(case),
+            self.show(right.detach()),
+            "nothing" if value is None else self.show(value),
         )
 
     def _not_it(

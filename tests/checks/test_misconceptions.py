@@ -386,6 +386,65 @@ TIS_WEIGHTS = {
 }
 
 
+TRL_ROLLOUT = {
+    "processes_forgotten": lambda b, p, s, a, g: (b * s // g, s // a),
+    "answers": lambda b, p, s, a, g: [b * p * s, s / a],
+    "one_mini_batch": lambda b, p, s, a, g: (b * p / g, s / a),
+    "accumulation_counted": lambda b, p, s, a, g: (b * p * a / g, s / a),
+    "accumulation_as_well": lambda b, p, s, a, g: (b * p * s * a / g, s / a),
+    "every_pass": lambda b, p, s, a, g: np.array([b * p * s / g, s]),
+    "inverse": lambda b, p, s, a, g: (b * p * s / g, a / s),
+    "product": lambda b, p, s, a, g: (b * p * s / g, s * a),
+}
+
+
+def trl_settings(**changes: Callable[[int, int, int, int], Any]) -> Function:
+    """The paper's settings with other values; a setting whose value is ... is left out."""
+
+    def made(prompts: int, group: int, parts: int, processes: int) -> dict[str, Any]:
+        settings = {
+            "importance_sampling_level": "sequence",
+            "loss_type": "grpo",
+            "epsilon": 3e-4,
+            "epsilon_high": 4e-4,
+            "num_generations": group,
+            "per_device_train_batch_size": prompts * group // parts // processes,
+            "steps_per_generation": parts,
+        }
+        values = {k: change(prompts, group, parts, processes) for k, change in changes.items()}
+        return {k: value for k, value in {**settings, **values}.items() if value is not ...}
+
+    return made
+
+
+TRL_SETTINGS = {
+    "token_level": trl_settings(importance_sampling_level=lambda *_: ...),
+    "length_weighted": trl_settings(loss_type=lambda *_: "bnpo"),
+    "kl_term": trl_settings(beta=lambda *_: 0.04),
+    "default_range": trl_settings(epsilon=lambda *_: ..., epsilon_high=lambda *_: ...),
+    "grpo_range": trl_settings(epsilon=lambda *_: 0.2, epsilon_high=lambda *_: 0.27),
+    "one_width": trl_settings(epsilon_high=lambda *_: None),
+    "swapped": trl_settings(epsilon=lambda *_: 4e-4, epsilon_high=lambda *_: 3e-4),
+    "bounds_not_widths": trl_settings(epsilon=lambda *_: 0.9997, epsilon_high=lambda *_: 1.0004),
+    "processes_forgotten": trl_settings(
+        per_device_train_batch_size=lambda n, g, parts, _: n * g // parts
+    ),
+    "rollout_as_batch": trl_settings(
+        per_device_train_batch_size=lambda n, g, _, processes: n * g // processes
+    ),
+    "prompts_as_batch": trl_settings(
+        per_device_train_batch_size=lambda n, _, parts, processes: n // parts // processes
+    ),
+    "default_group": trl_settings(num_generations=lambda *_: ...),
+    "one_update": trl_settings(gradient_accumulation_steps=lambda n, g, parts, _: parts),
+    "repeated_passes": trl_settings(
+        per_device_train_batch_size=lambda n, g, _, processes: n * g // processes,
+        steps_per_generation=lambda *_: 1,
+        num_iterations=lambda n, g, parts, _: parts,
+    ),
+}
+
+
 def training(name: str, fault: str) -> Function:
     """An optimiser's loop with one fault, through torch.optim."""
     from gspo_edu.objectives import OBJECTIVES
@@ -428,6 +487,8 @@ MUTANTS: dict[str, dict[str, Function]] = {
     "effective_size": EFFECTIVE_SIZE,
     "gspo_weights": GSPO_WEIGHTS,
     "tis_weights": TIS_WEIGHTS,
+    "trl_rollout": TRL_ROLLOUT,
+    "trl_settings": TRL_SETTINGS,
     **{
         name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, "one_update")}
         for name in ("ppo_updates", "gspo_updates")

@@ -46,6 +46,29 @@ def sequence_float32(new: Any, old: Any, mask: Any) -> Any:
     return (gap.sum(-1) / mask.sum(-1)).exp()
 
 
+def settings_in_steps(prompts: int, group: int, parts: int, processes: int) -> dict[str, Any]:
+    return {
+        "importance_sampling_level": "sequence",
+        "loss_type": "grpo",
+        "beta": 0,
+        "epsilon": 3e-4,
+        "epsilon_high": 4e-4,
+        "num_generations": group,
+        "per_device_train_batch_size": prompts * group // parts // processes,
+        "steps_per_generation": parts,
+        "learning_rate": 1e-6,
+    }
+
+
+def settings_in_answers(prompts: int, group: int, parts: int, processes: int) -> dict[str, Any]:
+    settings = settings_in_steps(prompts, group, parts, processes)
+    del settings["steps_per_generation"]
+    # Two passes of half the size make an update.
+    half = settings["per_device_train_batch_size"] // 2
+    settings |= {"per_device_train_batch_size": half, "gradient_accumulation_steps": 2}
+    return {**settings, "generation_batch_size": half * processes * parts * 2}
+
+
 def advantage_loop(rewards: Any) -> Any:
     out = []
     for row in rewards:
@@ -229,6 +252,11 @@ RIGHT: dict[str, list[Callable[..., Any]]] = {
         lambda old, engine, m, cap: (old - engine).exp().clamp(max=cap) * m,
         lambda old, engine, m, cap: np.minimum(np.exp(old - engine), cap) * m,
     ],
+    "trl_rollout": [
+        lambda b, p, s, a, g: (b * p * s / g, s / a),
+        lambda b, p, s, a, g: torch.tensor([b * p * s // g, s // a]),
+    ],
+    "trl_settings": [settings_in_steps, settings_in_answers],
     "replay_gates": [replay_torch, replay_numpy, lambda x, e, old: replay_gates(x, e)],
 }
 
