@@ -14,7 +14,7 @@ rounding, old weights, answers with several authors, and tokens that nobody in t
 - handle an answer with several authors, a dialogue, and a sampler that runs behind.
 
 **You need** lessons 05 (sequence ratio, its range) and 09 (Routing Replay). **Time:** 45 minutes.
-Two cells train, for some seconds each; one starts a second process.
+Four cells train, for some seconds each; one of them starts a second process.
 """
 
 # %% jupyter={"source_hidden": true}
@@ -196,7 +196,7 @@ r"""
 GSPO paper's argument is right: the likelihood of a whole answer is hurt less by rounding than that
 of a token (section 5.4, its authors call it intuitive and measure nothing). But what decides is the
 distance *relative to the range*, the vertical lines. GRPO's 0.2 is out of reach for all but one or
-two tokens in a thousand. GSPO's 0.0003 is where nearly all answers already are, before anything was
+two tokens in a thousand. Beyond GSPO's 0.0003 nearly all answers already are, before anything was
 learned.
 
 The comparison is unfair to GSPO in one respect: nine tokens. Its range is meant for thousands.
@@ -390,12 +390,13 @@ $$\text{trusted:}\quad \frac{\pi_\theta}{\pi_\text{engine}} \qquad\qquad
 \text{corrected:}\quad \rho\cdot\frac{\pi_\theta}{\pi_\text{old}},\quad
 \rho = \frac{\pi_\text{old}}{\pi_\text{engine}} .$$
 
-*Trusted* is exact importance sampling, since the engine is who sampled; but clipping then sees the
+*Trusted* has the right denominator, since the engine is who sampled; but clipping then sees the
 engine's error as if the policy had moved. *Recomputed* clips what training has moved and forgets
 that somebody else sampled. The third has both: $\pi_\theta/\pi_\text{old}$ is clipped, and $\rho$
 weighs the term. A large $\rho$ is dangerous, so **truncated importance sampling** (TIS, Yao et al.
 2025) takes $\min(\rho, 2)$; **IcePop** (arXiv 2510.18855) drops tokens whose $\rho$ is outside a
-range, here 0.5 to 5. For GSPO both are applied per answer, to the geometric mean.
+range, here 0.5 to 5. For GSPO this course applies both per answer, to the geometric mean; TRL and
+verl, where they correct per answer, take the product.
 """
 
 # %%
@@ -508,9 +509,10 @@ reconcile(
 r"""
 That is the opposite of what one reads, and it is worth being careful about why.
 
-- **It is the range rather than the unit.** "GSPO wide" has the same sequence ratio with a range
-  that fits short answers (lesson 05). There the engine alone clips few answers, and trusting makes
-  no clear difference. (Its interval is wide, so that a loss of the same size is not excluded.)
+- **It is more likely the range than the unit.** "GSPO wide" has the same sequence ratio with a
+  range that fits short answers (lesson 05). There the engine alone clips few answers, and trusting
+  makes no clear difference. (Its interval is wide, so that a loss of the same size is not
+  excluded.)
 - **It is the length.** Nine tokens average little. At some thousand tokens the noise fits into the
   paper's range, and then the bias of section 2 decides.
 
@@ -550,7 +552,8 @@ and a range. Measure those three; it takes one rollout.
 
 A rollout ends when its *longest* answer ends. Until then most of the machine waits. **Partial
 rollout** (Kimi k1.5, arXiv 2501.12599) cuts: each round grants every answer a budget of tokens;
-what has ended is trained on, and the rest continues in the next round, under the policy of then.
+what has ended (here: a group all of whose answers have ended) is trained on, and the rest continues
+in the next round, under the policy of then.
 """
 
 # %% tags=["predict"]
@@ -627,7 +630,8 @@ Two things to keep in mind.
   they are old. And since advantages need the whole group, short answers age with the longest one.
   Whoever trains on single answers instead has fresher ones and must get the baseline elsewhere.
 
-Keys and values of the earlier author are of no use to the next: it reads what is there as a prompt.
+Keys and values of the earlier author come from its weights. Here the next author does not use them:
+it reads what is there as a prompt.
 
 ## 6 · Two turns: tokens that nobody in the family wrote
 
@@ -743,7 +747,7 @@ faster, so the same seed gives the same run. Every file is written under another
 when it is whole. If the sampler dies, the trainer says so and why; if the trainer dies, the sampler
 ends. (`python course.py train --lag 4` has the same lag inside one process, for studies.)
 
-The spread grows with the lag, to several times that of rounding. Whose log-probs now?
+With this lag the spread is about ten times that of rounding. Whose log-probs now?
 """
 
 # %% tags=["predict"]
@@ -788,7 +792,7 @@ reconcile(
     f"by {-lags['GRPO', 'trusted'].mean:.3f} under GRPO and {-lags['GSPO', 'trusted'].mean:.3f} "
     "under GSPO, on all eight seeds.",
     {
-        "a": "that ratio is unbiased until it is clipped, and then it is clipped a lot.",
+        "a": "that ratio has the right denominator, but a lot is clipped before the first update.",
         "c": "on every one of the eight seeds it is the same one.",
     },
 )
@@ -809,13 +813,15 @@ makes no clear difference here.
 - **Ling Team**, 2025 (arXiv 2510.18855): on a mixture of experts TIS was not enough; drop the
   tokens that disagree (IcePop).
 - **Ma et al.**, 2025 (arXiv 2510.11370): replay the engine's routes.
-- **NeMo RL**, 2026 (pull request 3295, a proposal): reuse the generation's log-probs, which spares
+- **NeMo RL**, 2026 (pull request 3295, not merged): reuse the generation's log-probs, which spares
   the recomputing pass; two seeds, rewards within 0.007.
-- **TRL**, 2026 (pull request 5815, a proposal): a correction per answer that *sums* the log-ratios
-  instead of averaging them shrinks long answers: a mean weight of 0.569 against 0.993.
+- **TRL**, 2026 (pull request 5815, not merged): a correction per answer that *sums* the log-ratios
+  has a mean weight of 0.569, one that *averages* them 0.993, so average. The maintainer's answer
+  (issue 5814): the sum is the answer's importance ratio, and the root is GSPO's, another thing.
 
-All but the last come from those who propose the method. The last one you can work out yourself: it
-is the root, forgotten in another place.
+Each of these comes from those who propose the method. The last dispute you can judge yourself, with
+lesson 04: the sum is importance sampling by the book, and its mean is 1 only with the rare large
+weights that a cap cuts; the average stays near 1 and corrects hardly anything.
 
 ## 9 · What is shown, and what is not
 

@@ -217,8 +217,9 @@ reconcile(
 r"""
 So `importance_sampling_level` is an option of *off-policy* training. Whether a run is off-policy is
 decided by two other numbers: TRL keeps log-probs of the sampling policy only if
-`gradient_accumulation_steps` is no multiple of `steps_per_generation` × `num_iterations`.
-If your clip ratio is exactly 0 in every line of the log, look there first.
+`gradient_accumulation_steps` is no multiple of `steps_per_generation` × `num_iterations` (or if
+vLLM samples, to correct for that). If your clip ratio is exactly 0 in every line of the log, look
+there first.
 
 ## 3 · Four updates per rollout
 
@@ -359,8 +360,8 @@ assert high_max == {0.0, 1.0}
 reconcile(
     "11 high max",
     "b",
-    "an answer is clipped whole or not at all, and the largest of 64 such numbers is nearly "
-    "always 1.",
+    "an answer is clipped whole or not at all, and the largest of 64 such numbers is 1 as soon "
+    "as one of them is.",
     {
         "a": "that is the token level.",
         "c": "one ratio per answer: its tokens share their fate.",
@@ -555,8 +556,10 @@ assert "sigma" in report
 r"""
 Three checks for a run of your own, in this order:
 
-1. **The first update of each rollout has clip ratio 0, the others do not.** Otherwise the run is
-   on-policy (section 2), or sampler and trainer disagree (lesson 10).
+1. **The first update of each rollout has clip ratio 0, the others do not.** If all are 0, the run
+   is on-policy (section 2). If the first is not, two passes with the same weights disagree. An
+   engine that disagrees (lesson 10) does not show here, since TRL recomputes the old log-probs;
+   with vLLM look at `sampling/sampling_logp_difference/mean`.
 2. **The range fits the spread of log s**, from the quantiles that `inspect` prints. Here 3e-4 is
    far below the spread, and that is what clips half of the answers; the paper's answers are
    thousands of tokens long, these have eight.
