@@ -207,6 +207,16 @@ def test_faults_are_found(tmp_path: Path, html: str) -> None:
     assert FAULTS[html] in found
 
 
+@pytest.mark.parametrize("address", ["https://fonts.example/a.woff2", "gone.woff2"])
+def test_a_style_that_loads_what_is_not_there_is_a_fault(tmp_path: Path, address: str) -> None:
+    (tmp_path / "a.ttf").write_bytes(b"")
+    style = tmp_path / "a.css"
+    style.write_text('a { src: url("a.ttf") }', encoding="utf-8")
+    assert links.faults(tmp_path) == []
+    style.write_text(f"a {{ src: url({address}) }}", encoding="utf-8")
+    assert links.faults(tmp_path) == [f"a.css: no such file as {address}"]
+
+
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     spec = importlib.util.spec_from_file_location("build_site", ROOT / "docs/build.py")
     assert spec is not None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+URL = re.compile(r"""url\(["']?([^"')]+)""")
 FETCHED = {"src", "srcset", "poster", "data", "xlink:href"}
 
 
@@ -56,8 +58,9 @@ def faults(site: Path) -> list[str]:
             if fault:
                 found.append(f"{name}: {fault}")
     for style in sorted(site.rglob("*.css")):
-        if "url(" in style.read_text(encoding="utf-8"):
-            found.append(f"{style.relative_to(site).as_posix()}: loads a file")
+        for address in URL.findall(style.read_text(encoding="utf-8")):
+            if is_remote(address) or not (style.parent / address).is_file():
+                found.append(f"{style.relative_to(site).as_posix()}: no such file as {address}")
     return found
 
 

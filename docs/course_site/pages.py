@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib import get_data_path
 
 from course_site.lesson import Lesson, joined, read_lesson
 from course_site.links import faults
@@ -121,7 +122,9 @@ class Site:
         return faults(self.folder)
 
     def assets(self) -> None:
-        """Styles and scripts, those of the widgets among them."""
+        """Styles and scripts, the widgets' own among them, and a font with large brackets."""
+        font = Path(get_data_path()) / "fonts/ttf/DejaVuSerif.ttf"
+        self.put(f"assets/{font.name}", font.read_bytes())
         for path in sorted((HERE / "assets").iterdir()):
             self.put(f"assets/{path.name}", path.read_text(encoding="utf-8"))
         self.put("assets/widgets.css", source("widgets.css"))
