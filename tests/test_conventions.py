@@ -11,6 +11,7 @@ import torch
 
 from gspo_edu import conventions as c
 from gspo_edu.bibliography import sources
+from gspo_edu.conventions_page import PAGE, page
 from gspo_edu.conventions_table import (
     NAMES,
     QUESTIONS,
@@ -156,3 +157,8 @@ def test_padding_reaches_no_convention() -> None:
         found, same = getattr(c, name)(other), getattr(c, name)(CASE)
         found = found[:, :4] if found.dim() == 2 else found
         torch.testing.assert_close(found, same, rtol=1e-12, atol=1e-12)
+
+
+def test_the_page_in_docs_has_every_row() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m gspo_edu.conventions_page"
+    assert page().count("\n| ") == len(conventions()) + len(QUESTIONS)
