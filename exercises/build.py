@@ -78,6 +78,8 @@ c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "gspo-edu"
 c.ClearSolutions.code_stub = {{"python": "{CODE_STUB}"}}
 c.ClearSolutions.text_stub = "{TEXT_STUB}"
+# A check that somebody deleted comes back, and is graded.
+c.OverwriteCells.add_missing_cells = True
 c.Execute.timeout = 120
 c.Execute.interrupt_on_timeout = True
 """
