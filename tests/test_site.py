@@ -147,6 +147,9 @@ def test_formulas_become_mathml() -> None:
     assert "<mfrac>" in html
     assert "\\" not in html
     assert "$" not in html
+    spaced = '<mi>log</mi><mspace width="0.17em"></mspace><msub>'
+    assert spaced in plain_text().html(r"$\log r_t$")
+    assert "mspace" not in plain_text().html(r"$\log (r)$")
     with pytest.raises(ValueError, match=r"\\nonsense"):
         plain_text().html(r"$\nonsense{x}$")
 

@@ -158,7 +158,7 @@ def test_a_projected_widget_is_large_and_its_plot_follows_the_pointer(visit):
     assert moved.ratios[3] > 1.27
 
 
-@pytest.mark.parametrize("width", [360, 900, 1600])
+@pytest.mark.parametrize("width", [360, 900, 1200, 1600])
 def test_no_page_is_wider_than_the_screen(visit, site, width):
     page = visit("index.html", width=width)
     wide = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
