@@ -114,6 +114,15 @@ def test_the_plans_name_sections_widgets_and_predictions_that_exist() -> None:
     assert votes > 30
 
 
+def test_the_answers_to_what_learners_ask_stand_where_the_guide_says() -> None:
+    rows = re.findall(r"^\| .+\? \| (\d\d) \| (.+) \|$", GUIDE, re.M)
+    assert len(rows) > 15
+    for lesson, places in rows:
+        titles = re.findall(r"\*(.+?)\*", places)
+        assert titles
+        assert set(titles) <= headings(lesson)
+
+
 def test_the_guide_covers_every_lesson_and_exercise() -> None:
     page = tables.page()
     for lesson in LESSONS:
