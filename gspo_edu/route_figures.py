@@ -172,10 +172,12 @@ def step_figure(steps: Sequence[float], route: Sequence[float], weights: Sequenc
     return figure
 
 
-def mark(ax: Axes, level: float, text: str) -> None:
+def mark(ax: Axes, level: float, text: str, *, left: bool = False) -> None:
     """A grey level line with its name."""
     ax.axhline(level, color=GREY, linewidth=1)
-    ax.annotate(text, (1, level), (-2, 2), xycoords=("axes fraction", "data"), ha="right", **ABOVE)
+    end, inwards, side = (0, 2, "left") if left else (1, -2, "right")
+    where = ("axes fraction", "data")
+    ax.annotate(text, (end, level), (inwards, 2), xycoords=where, ha=side, **ABOVE)
 
 
 ABOVE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "bottom"}
@@ -186,12 +188,17 @@ def forgiveness_figure(
     curves: Mapping[str, Sequence[float]],
     level: float,
     name: str,
+    *,
+    left: bool = False,
 ) -> Figure:
-    """How far log s moves (one standard deviation) at each length, {label: values}."""
+    """How far log s moves (one standard deviation) at each length, {label: values}.
+
+    The level's name stands at its right end unless ``left``.
+    """
     figure, (ax,) = new_figure(width=5.6, height=3.4)
     for (label, values), colour, line in zip(curves.items(), SHADES, DASHES, strict=False):
         ax.loglog(lengths, values, color=colour, linestyle=line, marker=".", label=label)
-    mark(ax, level, name)
+    mark(ax, level, name, left=left)
     ax.set(xlabel="length of the answer (tokens)", ylabel="standard deviation")
     ax.legend(fontsize=8)
     return figure

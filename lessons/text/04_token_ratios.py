@@ -640,12 +640,14 @@ reconcile(
 
 # %% [markdown]
 r"""
-The *worth* is the **effective sample size**: how many equally weighted samples would be as good,
-$N / \mathbb E[W^2]$. By the book, importance sampling of long answers is hopeless; at 10 000
-tokens practically all weight sits on answers that are never drawn. That is why the product is used
-neither by PPO nor by GRPO nor by GSPO. Each of them accepts a bias to be rid of that variance. (The
-$L$-th root is what one token contributes: nearly the same at every length, and close to
-$e^{\sigma^2} = 1.0025$.)
+The *worth* is $N / \mathbb E[W^2]$. In a large batch that is the **effective sample size**, $(\sum
+W)^2 / \sum W^2$: how many equally weighted samples would be as good. (Divided by $N$ it tends to $1
+/ \mathbb E[W^2]$.) Of a batch that has been drawn it is never below 1. A worth of 1.6e-7 says that
+10 000 answers are far from that limit: it would take six million times as many to be worth one. By
+the book, importance sampling of long answers is hopeless; at 10 000 tokens practically all weight
+sits on answers that are never drawn. That is why the product is used neither by PPO nor by GRPO nor
+by GSPO. Each of them accepts a bias to be rid of that variance. (The $L$-th root is what one token
+contributes: nearly the same at every length, and close to $e^{\sigma^2} = 1.0025$.)
 
 ## 7 · Bias or variance?
 
@@ -845,8 +847,8 @@ Claim by claim, on a language that can be listed:
   ratio. By the rule of thumb the share that the token ratio adds does not grow; here it is within a
   few per cent of nothing at every length.
 - *Clipping makes it worse.* Plain variance falls. Measured along the true gradient the noise grows,
-  and the bias a lot, under both objectives. Silencing answers keeps the direction better than
-  silencing as large a share of tokens.
+  and the bias a lot, under both objectives. At one matched range, after learning steps (about a
+  fifth silenced either way), silencing answers kept the direction better than silencing tokens.
 - *Unit of correction and unit of reward do not match.* True as said. But the right unit does not
   make a weight the right weight.
 - *Irreversible collapse.* Reported by the authors, on their models. Nothing here speaks to it.

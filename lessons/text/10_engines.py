@@ -306,6 +306,7 @@ figure = forgiveness_figure(
     },
     LOW,
     "GSPO's lower bound, 3e-4",
+    left=True,
 )
 figure.axes[0].set(ylabel="distance from 0", ylim=(1e-4, 1e-2))
 show(
@@ -317,9 +318,13 @@ show(
 
 # %% [markdown]
 r"""
-**How to read it.** The falling line is what averaging takes away, the level one what it leaves. For
-long answers the engine's *noise* fits into GSPO's range; its *bias* is all on one side and nearly
-as large as the lower bound. It silences bad answers (A < 0) and no good ones.
+**How to read it.** The falling line is what averaging takes away, the level one what it leaves. At
+some thousand tokens one standard deviation of the engine's *noise* is as large as GSPO's lower
+bound, and at 10 000 about an eighth of the answers would still be outside from noise alone (last
+column of the table). The *bias*, about two thirds of the lower bound, is all on one side: with it a
+third is outside, nearly all below. Below the range only bad answers (A < 0) are silenced. And this
+is the kind case: we drew tokens as if they were independent. At nine tokens the measured spread is
+already an eighth above that (first lines), and errors that go together average out more slowly.
 
 How large is it for real engines? Ma et al. (arXiv 2510.11370) give a KL of 1.5e-3 between engines
 on a mixture of experts, and 6.4e-4 on a dense model (figures that we know through notes; of the
@@ -396,7 +401,8 @@ that somebody else sampled. The third has both: $\pi_\theta/\pi_\text{old}$ is c
 weighs the term. A large $\rho$ is dangerous, so **truncated importance sampling** (TIS, Yao et al.
 2025) takes $\min(\rho, 2)$; **IcePop** (arXiv 2510.18855) drops tokens whose $\rho$ is outside a
 range, here 0.5 to 5. For GSPO this course applies both per answer, to the geometric mean; TRL and
-verl, where they correct per answer, take the product.
+verl, where they correct per answer, take the product. What that choice changes comes at the end of
+this section.
 """
 
 # %%
@@ -419,8 +425,8 @@ of them nothing has moved yet, so clipping should have nothing to do.
 """
 
 # %% tags=["nbval-ignore-output"]
-print("share of each answer that is clipped, by mini-batch      1       2       3       4")
-first = {}
+print("share of each answer that is clipped, by mini-batch      1       2       3       4    mean")
+first, overall = {}, {}
 for objective in ("grpo", "gspo"):
     for again in (False, True):
         own = replace(config, objective=objective, engine="bf16", recompute_old=again)
@@ -428,17 +434,20 @@ for objective in ("grpo", "gspo"):
         records = [record for _ in range(5) for record in trainer.next_rollout()]
         clipped = [sum(r["clip_fraction_seq"] for r in records[place::4]) / 5 for place in range(4)]
         what = "recomputed" if again else "trusted"
-        first[objective, what] = clipped[0]
-        shown = "".join(f"{share:8.2%}" for share in clipped)
+        first[objective, what], overall[objective, what] = clipped[0], sum(clipped) / 4
+        shown = "".join(f"{share:8.2%}" for share in (*clipped, overall[objective, what]))
         print(f"{objective.upper():6}{what:46}{shown}")
 assert first["grpo", "recomputed"] == first["gspo", "recomputed"] == 0
 assert first["gspo", "trusted"] > 0.25
 assert first["grpo", "trusted"] < 0.02
+assert min(overall["gspo", "trusted"], overall["gspo", "recomputed"]) > 0.35
 
 # %% [markdown]
 r"""
 With trusted log-probs GSPO loses about half of its answers in the first mini-batch to rounding
-alone. Does that cost reward?
+alone. In the other three it clips half either way, since there the policy has moved. So trusting
+changes one mini-batch in four, from "all speak" to "half speak"; over all updates that adds some
+twelve points to a clip fraction of about 40 % (last column). Does that cost reward?
 """
 
 # %% tags=["predict"]
@@ -486,6 +495,12 @@ for arm in ("GRPO", "GSPO", "GSPO wide"):
     trusted[arm] = sum(row["engine_clip_fraction_seq"] for row in rows) / len(rows)
 told = ", ".join(f"{arm} {share:.1%}" for arm, share in trusted.items())
 print(f"clipped through the engine alone, before a rollout's first update: {told}")
+all_updates = []
+for what in ("trusted", "recomputed"):
+    rows = [row for row in study.updates if row["arm"] == f"GSPO, bf16 {what}"]
+    all_updates.append(sum(row["clip_fraction_seq"] for row in rows) / len(rows))
+print("clipped over all updates, GSPO: trusted {:.0%}, recomputed {:.0%}".format(*all_updates))
+assert 0.3 < all_updates[1] < all_updates[0] - 0.1 < 0.5
 assert paper_range.adjusted[1] < 0
 assert paper_range.above == 0
 assert trusted["GSPO"] > 0.4 > 0.1 > trusted["GSPO wide"]
@@ -510,11 +525,12 @@ r"""
 That is the opposite of what one reads, and it is worth being careful about why.
 
 - **It is more likely the range than the unit.** "GSPO wide" has the same sequence ratio with a
-  range that fits short answers (lesson 05). There the engine alone clips few answers, and trusting
-  makes no clear difference. (Its interval is wide, so that a loss of the same size is not
-  excluded.)
-- **It is the length.** Nine tokens average little. At some thousand tokens the noise fits into the
-  paper's range, and then the bias of section 2 decides.
+  range that fits short answers: 0.0323 below 1 and 0.0251 above. That is the range which lesson 05
+  read off this policy's ratios so that 30 % of them lie outside (its section "A range for a run of
+  your own"). There the engine alone clips few answers, and trusting makes no clear difference. (Its
+  interval is wide, so that a loss of the same size is not excluded.)
+- **It is the length.** Nine tokens average little. At some thousand tokens the noise comes down to
+  the size of the paper's range, and then the bias of section 2 weighs as much.
 
 The two remedies, against recomputing alone:
 """
@@ -541,9 +557,33 @@ assert far < 0.02 * len(rho)
 
 # %% [markdown]
 r"""
-Neither does anything visible here, and for GSPO the two are even the same run. Over a whole answer
-$\rho$ as good as never leaves 0.5 to 2, so nothing is truncated and nothing is dropped. A bound
-that is meant for tokens says little about answers, which is lesson 05's point about 0.2 once more.
+Neither does anything visible here, and for GSPO the two are even the same run. That follows from
+this course's choice of the geometric mean: over a whole answer it as good as never leaves 0.5 to 2,
+so nothing is truncated and nothing is dropped. A bound that is meant for tokens says little about
+such a mean, which is lesson 05's point about 0.2 once more. With the product as $\rho$ it is
+another matter. First for the 1024 answers of section 1, then for long ones built as in section 2:
+"""
+
+# %% tags=["nbval-ignore-output"]
+log_s = sequence_log_ratio(score.logp, rollout.logp_old, rollout.mask)
+log_products = {"9, measured": log_s * rollout.lengths}
+for length in (100, 1000, 10_000):
+    log_products[f"{length}, built"] = long_answers(length, -kl) * length
+print("length        share of products outside 0.5 to 2")
+beyond = {}
+for name, values in log_products.items():
+    beyond[name] = (values.abs() > math.log(2)).float().mean().item()
+    print(f"{name:15} {beyond[name]:10.1%}")
+assert (log_s.abs() < math.log(2)).all()
+assert beyond["9, measured"] < 0.01
+assert beyond["1000, built"] > 0.1
+assert beyond["10000, built"] > 0.6
+
+# %% [markdown]
+r"""
+At nine tokens the product, too, rarely gets that far. At a thousand TIS and IcePop on products
+would cut or drop a good share of the answers, and they would no longer be the same run. (TRL does
+that by default when vLLM samples; lesson 11 computes what is left.)
 
 So "with GSPO one may use the engine's log-probs" is a statement about a pair of engines, a length
 and a range. Measure those three; it takes one rollout.
@@ -731,14 +771,28 @@ both, on your machine. The sampler's lag is two rollouts.
 # %% tags=["nbval-ignore-output"]
 own = replace(config, objective="grpo", rollouts=6, lag=2, prompts=16)
 trainer = Trainer(own, *initial_policy(own)[:2])
-print("rollout   sampled with the weights after   std of log r before any update")
-stds = []
+print("rollout   sampled with the weights after   std of log r       distance of the")
+print("                                           before any update   weights since then")
+stds, distances_since = [], []
+
+
+def weights_now():
+    """The trainer's weights, as one vector."""
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+past = [weights_now()]  # past[n]: after n rollouts
 with tempfile.TemporaryDirectory() as folder, RemoteSampler(own, Path(folder) / "swap") as sampler:
     for number, records in enumerate(train_with(trainer, sampler)):
         stds.append(records[0]["engine_token_log_ratio_std"])
-        print(f"{number:7} {max(0, number - own.lag):22} rollouts {stds[-1]:24.4f}")
+        made_after = max(0, number - own.lag)
+        distances_since.append((past[number] - past[made_after]).norm().item())
+        past.append(weights_now())
+        print(f"{number:7} {made_after:22} rollouts {stds[-1]:16.4f}", end="")
+        print(f"{distances_since[-1]:20.2f}")
 print(f"\nthe sampler has ended: {sampler.process.poll() is not None}")
 assert stds[0] < 1e-4 < min(stds[1:])
+assert distances_since[2] > 1.3 * distances_since[5]
 
 # %% [markdown]
 r"""
@@ -747,7 +801,9 @@ faster, so the same seed gives the same run. Every file is written under another
 when it is whole. If the sampler dies, the trainer says so and why; if the trainer dies, the sampler
 ends. (`python course.py train --lag 4` has the same lag inside one process, for studies.)
 
-With this lag the spread is about ten times that of rounding. Whose log-probs now?
+With this lag the spread is about ten times that of rounding. It falls after rollout 2 although the
+lag is the same: AdamW starts afresh here and its first steps are its longest, so two rollouts
+carried the weights farther at the start than later (last column). Whose log-probs now?
 """
 
 # %% tags=["predict"]
@@ -803,7 +859,9 @@ Clipping is a leash. With the sampler's log-probs it is tied to where the policy
 ago, and a fifth of GRPO's tokens or more strain at it before the first update. With recomputed ones
 it is tied to where the policy is now. AReaL (arXiv 2505.24298) calls that a decoupled objective:
 one policy that sampled, another one for the leash, and $\rho$ between them. Adding $\rho$ by TIS
-makes no clear difference here.
+makes no clear difference here. (In section 5 recomputing "hides the age", as if that were a fault.
+It is the same act: what is hidden is who sampled, which the denominator should say and $\rho$ can
+put back; what is gained is a leash of the right length. Here the gain weighs more.)
 
 ## 8 · What others report
 
@@ -831,7 +889,8 @@ truncated sampling shifts every ratio to one side.
 *Measured here:* rounding alone puts nine short answers in ten outside GSPO's range and moves hardly
 a token outside GRPO's; trusting a bf16 engine costs GSPO with the paper's range reward, and no
 clear amount with a wider range or under GRPO; with a lag of four rollouts, recomputed log-probs do
-better; TIS and IcePop make no clear difference in either.
+better; TIS and IcePop make no clear difference in either. For GSPO that is said of $\rho$ as a
+geometric mean, as in this course, and of answers of nine tokens; of the product nothing is shown.
 
 *Not shown:* any of it on answers of thousands of tokens, on real engines, or in a setting where
 mismatch makes training collapse, which is what TIS and IcePop were made for.
@@ -934,7 +993,7 @@ r"""
 Everything so far was our own code. [Lesson 11](11_in_trl.ipynb) leaves it: the same objectives in
 TRL, on a Qwen3-MoE of the transformers library, with the settings that give the paper's form. Until
 then: `python course.py train --engine bf16 --recompute-old`, and compare `engine_clip_fraction_seq`
-in its `metrics.jsonl` with and without `--clip-low 0.0323 --clip-high 0.0251`.
+in its `metrics.jsonl` with and without `--clip-low 0.0323 --clip-high 0.0251`, lesson 05's range.
 
 **Sources.** The pull requests are read as of December 2026.
 """
