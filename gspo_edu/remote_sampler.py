@@ -127,6 +127,7 @@ class RemoteSampler:
     """The trainer's end: starts the sampler process, gives it weights and takes rollouts.
 
     Attributes:
+        config: what the process samples by.
         sent, taken: how many weights and rollouts so far.
     """
 
@@ -152,7 +153,7 @@ class RemoteSampler:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty; expected a folder for this exchange alone.")
-        self.folder, self.timeout = folder, timeout
+        self.config, self.folder, self.timeout = config, folder, timeout
         self.sent = self.taken = 0
         write_json(folder / JOB, dataclasses.asdict(config))
         command = [sys.executable, "-m", "gspo_edu.remote_sampler", str(folder)]
@@ -232,9 +233,17 @@ def train_with(trainer: Trainer, sampler: RemoteSampler) -> Iterator[list[Record
     """Train to the end on what the sampler sends; yields the records of each rollout.
 
     Raises:
-        ValueError: if the trainer is not on the CPU, where the rollouts come from.
+        ValueError: if trainer and sampler have different configs, or the trainer is not on the CPU,
+            where the rollouts come from.
         RemoteSamplerError: as ``RemoteSampler.next_rollout``.
     """
+    if trainer.config != sampler.config:
+        given, own = dataclasses.asdict(trainer.config), dataclasses.asdict(sampler.config)
+        name = next(name for name in own if own[name] != given[name])
+        raise ValueError(
+            f"{name} is {given[name]!r} for the trainer and {own[name]!r} for the sampler; "
+            "expected one config for both."
+        )
     if trainer.device.type != "cpu":
         raise ValueError(f"device is {trainer.device}; rollouts of a sampler process need the cpu.")
     while trainer.rollout < trainer.config.rollouts:

@@ -152,11 +152,17 @@ BROKEN = {
     "ragged": (changed("logp_old", 3, [-1.0, -2.0]), "logp_old, {row3}: has 2 entries"),
     "NaN": (one_number("logp", 4, 2, math.nan), "logp, {row4}, response token 2: nan"),
     "minus infinity": (one_number("logp", 4, 2, -math.inf), "logp, {row4}, response token 2: -inf"),
+    "stand-in for it": (one_number("logp", 4, 2, -1e30), "logp, {row4}, response token 2: -1e+30"),
+    "stand-in in logp_old": (
+        one_number("logp_old", 4, 2, -9999.0),
+        "logp, {row4}, response token 2: -",
+    ),
     "null token": (one_number("logp", 4, 2, None), "logp, {row4}: holds null at position 2"),
     "null list": (changed("logp", 4, None), "logp, {row4}: missing (null)"),
     "probabilities": (one_number("logp", 6, 1, 0.7), "logp, {row6}, response token 1: 0.7"),
     "reward null": (changed("rewards", 5, None), "rewards, {row5}: missing"),
     "reward infinite": (changed("rewards", 5, math.inf), "rewards, {row5}: inf"),
+    "reward immense": (changed("rewards", 5, 1e300), "rewards, {row5}: 1e+300"),
     "reward text": ({**recorded(16), "rewards": ["good"] * 16}, "rewards is of type string"),
     "ids as log-probs": (
         {**recorded(16), "logp": [[{"id": 3}]] * 16},
@@ -246,6 +252,22 @@ ARRAYS: dict[str, tuple[Any, str]] = {
     "flat without lengths": (
         lambda a: a.update({n: a[n].reshape(-1) for n in ("logp", "logp_old", "mask")}),
         "lengths is missing",
+    ),
+    "no layers": (
+        lambda a: a.update(
+            {n: np.zeros((*a["logp"].shape, 0, 2), np.int32) for n in columns.OF_ROUTES}
+        ),
+        "has shape (16, {t}, 0, 2); expected (16, {t}, 'N', 'K')",
+    ),
+    "token ids as routes": (
+        lambda a: a.update(
+            {n: np.full((*a["logp"].shape, 1, 2), 65536, np.int32) for n in columns.OF_ROUTES}
+        ),
+        "routes hold the expert 65536",
+    ),
+    "group of fractions": (
+        lambda a: a.update(group=a["rewards"] + 0.5),
+        "array group is of type float64; expected integers or text",
     ),
     "three axes": (
         lambda a: a.update({n: a[n][None] for n in ("logp", "logp_old", "mask")}),
@@ -346,6 +368,15 @@ def test_a_header_that_promises_too_much_is_refused(
     )
 
 
+def test_an_impossible_shape_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = io.BytesIO()
+    promised = {"descr": "<f4", "fortran_order": False, "shape": (-1, 5)}
+    np.lib.format.write_array_header_1_0(header, promised)
+    with zipfile.ZipFile(tmp_path / "run.npz", "w") as archive:
+        archive.writestr("logp.npy", header.getvalue())
+    assert "array logp has the impossible shape (-1, 5)" in error_of(tmp_path / "run.npz", capsys)
+
+
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such file" in error_of(tmp_path / "none.parquet", capsys)
     (tmp_path / "run.csv").write_text("logp\n")
@@ -391,3 +422,41 @@ def test_settings_of_the_wrong_kind(tmp_path: Path) -> None:
         path = write(recorded(8), tmp_path / f"run.{ending}", clip_low="narrow")
         with pytest.raises(RunFileError, match="setting clip_low is 'narrow'; expected float"):
             read_run(path)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1e300])
+@pytest.mark.parametrize("name", ["clip_high", "max_length"])
+def test_settings_without_bounds(
+    name: str, value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(recorded(8), tmp_path / "run.parquet", **{name: value})
+    assert f"setting {name} is {value}; expected a number of up to" in error_of(path, capsys)
+
+
+def test_settings_of_an_npz_are_one_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, gspo_edu=np.arange(3), **arrays_of(recorded(8)))
+    assert "array gspo_edu has shape (3,); expected one JSON text" in error_of(path, capsys)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_rewards_may_be_true_and_false(ending: str, tmp_path: Path) -> None:
+    run = recorded(16)
+    run["rewards"] = [reward > 0.5 for reward in run["rewards"]]
+    found = read_run(write(run, tmp_path / f"run.{ending}"))
+    assert found.rewards is not None
+    assert found.rewards.tolist() == run["rewards"]
+
+
+def test_a_folder_may_be_the_present_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run" / "inner").mkdir(parents=True)
+    write(recorded(16), tmp_path / "run" / "a.parquet")
+    for place, name in (("run", "."), ("run/inner", "..")):
+        monkeypatch.chdir(tmp_path / place)
+        assert cli.main(["inspect", name]) == 0
+        assert capsys.readouterr().out.startswith("run: 16 answers")
+        (tmp_path / "run-inspect.png").unlink()

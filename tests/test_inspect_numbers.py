@@ -145,6 +145,15 @@ def test_good_answers_that_rise_are_clipped_more_than_half(tmp_path: Path) -> No
     assert about["clip_fraction_seq"] == pytest.approx(0.2, abs=0.01)
 
 
+def test_the_size_of_advantages_changes_nothing(tmp_path: Path) -> None:
+    run = recorded(16)
+    run["advantages"] = [(-1.0) ** row for row in range(16)]
+    wanted = measure(read(run, tmp_path), [(0.001, 0.001)]).numbers["clip"]
+    for size in (1e-60, 1e60):
+        run["advantages"] = [(-1.0) ** row * size for row in range(16)]
+        assert measure(read(run, tmp_path), [(0.001, 0.001)]).numbers["clip"] == wanted
+
+
 def test_shares_and_ranges_that_cannot_be(tmp_path: Path) -> None:
     run = read(recorded(8), tmp_path)
     with pytest.raises(ValueError, match=r"share is 0.5; expected a number above 0 and below 0.5"):
@@ -402,8 +411,15 @@ def test_json_is_one_object_with_the_numbers(
     assert (tmp_path / "a.png").exists()
 
 
+def far_off() -> Run:
+    """Every ratio is e^3."""
+    run = recorded(8)
+    run["logp_old"] = [[value - 3 for value in row] for row in run["logp"]]
+    return run
+
+
 @pytest.mark.parametrize(
-    "run", [emptied(), HAS["all_ratios_are_one"][0], recorded(2, 2, lengths=(1, 2))]
+    "run", [emptied(), HAS["all_ratios_are_one"][0], recorded(2, 2, lengths=(1, 2)), far_off()]
 )
 def test_odd_runs_get_a_report_and_a_figure(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -415,7 +431,14 @@ def test_odd_runs_get_a_report_and_a_figure(
 
 @pytest.mark.parametrize(
     "words",
-    [["--share", "0.7"], ["--share", "0"], ["--range", "1.5", "0.1"], ["--range", "-1", "0"]],
+    [
+        ["--share", "0.7"],
+        ["--share", "0"],
+        ["--range", "1.5", "0.1"],
+        ["--range", "-1", "0"],
+        ["--range", "0", "inf"],
+        ["--range", "0", "1e300"],
+    ],
 )
 def test_usage_errors(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(recorded(8), tmp_path / "run.parquet")

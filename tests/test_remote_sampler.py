@@ -142,6 +142,13 @@ def test_folders_timeouts_and_pools_that_make_no_sense_are_refused(quick, tmp_pa
     assert not (tmp_path / "new").exists()
 
 
+def test_trainer_and_sampler_need_one_config(quick, tmp_path):
+    with RemoteSampler(quick(temperature=0.5), tmp_path / "exchange") as sampler:
+        exchange = train_with(trainer_of(quick(temperature=1.0)), sampler)
+        with pytest.raises(ValueError, match=r"temperature is 1\.0 for the trainer and 0\.5 for"):
+            next(exchange)
+
+
 @pytest.mark.parametrize("routes", [True, False])
 def test_a_rollout_comes_back_from_its_file(sampled, tmp_path, routes):
     rollout = sampled()

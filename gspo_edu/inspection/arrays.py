@@ -59,7 +59,7 @@ def read_npz(path: Path) -> RecordedRun:
                 if name.endswith(".npy")
             }
         with np.load(path, allow_pickle=False) as file:
-            settings = file[SETTINGS_KEY].item() if SETTINGS_KEY in shapes else "{}"
+            settings = settings_array(file[SETTINGS_KEY]) if SETTINGS_KEY in shapes else "{}"
             return from_arrays(shapes, lambda name: file[name], settings_from(settings))
     except NO_ARCHIVE as error:
         reason = "it is empty" if path.stat().st_size == 0 else str(error)[:100]
@@ -95,6 +95,8 @@ def npy_header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np
 
 def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
     """Raise RunFileError if an array is too large to be read."""
+    if any(side < 0 for side in shape):
+        raise RunFileError(f"array {name} has the impossible shape {shape}.")
     size = itemsize
     for side in shape:
         size *= side
@@ -105,6 +107,19 @@ def check_size(name: str, shape: tuple[int, ...], itemsize: int) -> None:
         )
     if name in OF_TOKENS:
         check_count(int(np.prod(shape, dtype=object)) if shape else 0)
+
+
+def settings_array(given: Array) -> Any:
+    """The JSON text in NPZ's array of settings.
+
+    Raises:
+        RunFileError: if it holds more than one value.
+    """
+    if given.size != 1:
+        raise RunFileError(
+            f"array {SETTINGS_KEY} has shape {given.shape}; expected one JSON text, shape ()."
+        )
+    return given.item()
 
 
 def settings_from(text: Any) -> dict[str, Any]:
@@ -200,7 +215,7 @@ def loaded(name: str, load: Load, kinds: str, shape: tuple[int | None, ...] | No
     except ValueError as error:
         raise RunFileError(f"array {name} cannot be read ({str(error)[:100]}).") from None
     if found.dtype.kind not in kinds:
-        words = {"f": "floating-point numbers", "i": "integers", "b": "true and false"}
+        words = {"f": "floating-point numbers", "i": "integers", "b": "true and false", "U": "text"}
         wanted = " or ".join(words[kind] for kind in kinds if kind in words)
         ids = (
             " Are these token ids?" if name.startswith("logp") and found.dtype.kind in "iu" else ""
@@ -261,7 +276,7 @@ def check_shapes(given: Mapping[str, tuple[int, ...]], shape: tuple[int, ...], r
         if name in OF_TOKENS:
             fits, wanted = its == shape, f"{shape}, as logp has"
         elif name in OF_ROUTES:
-            fits = its[:-2] == shape and its == given["routes"]
+            fits = its[:-2] == shape and its == given["routes"] and 0 not in its[-2:]
             wanted = f"{(*shape, 'N', 'K')}, the same for routes and routes_reference"
         elif name in OF_ANSWERS:
             fits, wanted = its == (rows,), f"({rows},), one per answer"

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 # A rounded log-prob may come out just above 0; anything beyond this is no log-prob.
 ABOVE_ZERO = 0.05
+# Below, and further above logp_old, no policy samples: stand-ins for -inf such as -9999 are found.
+LOWEST_LOG_PROB = -1e5
+LARGEST_LOG_RATIO = 80.0  # float32 still holds its exponential
+LARGEST_REWARD = 1e100  # its square is still finite
 MOST_TOKENS = 2**28
 LATER = "write every k-th update, or split the file"
 
@@ -39,6 +43,13 @@ class Column:
     in_arrays: str
     required: str
     meaning: str
+
+    @property
+    def wanted(self) -> str:
+        """``in_rows`` with its article, as errors say it."""
+        if self.in_rows.startswith("true"):
+            return self.in_rows
+        return f"{'an' if self.in_rows.startswith('i') else 'a'} {self.in_rows}"
 
 
 COLUMNS = {
@@ -99,6 +110,7 @@ COLUMNS = {
 OF_TOKENS = ("logp", "logp_old", "mask", "logp_rollout")
 OF_ANSWERS = ("rewards", "group", "advantages", "finished", "update")
 OF_ROUTES = ("routes", "routes_reference")
+WIDEST = 1e9  # of a range or limit: nothing comes near it, and float32 holds it
 # What a file may say about the run beside its columns, with the type of each value.
 SETTINGS: dict[str, type] = {
     "level": str,
@@ -216,6 +228,7 @@ def checked(run: RecordedRun, name_of: Naming = row_name) -> RecordedRun:
         values = getattr(run, name)
         if values is not None:
             check_log_probs(name, values, run.lengths, name_of)
+    check_log_ratios(run, name_of)
     check_rewards(run, name_of)
     return run
 
@@ -223,20 +236,15 @@ def checked(run: RecordedRun, name_of: Naming = row_name) -> RecordedRun:
 def check_log_probs(name: str, values: Array, lengths: Array, name_of: Naming) -> None:
     """Raise RunFileError at the first value that is no log-prob of a token."""
     missing = name == "logp_rollout"
-    bad = values > ABOVE_ZERO
-    if missing:
-        bad |= np.isinf(values)
-    else:
-        bad |= ~np.isfinite(values)
+    bad = (values > ABOVE_ZERO) | (values < LOWEST_LOG_PROB)
+    if not missing:
+        bad |= np.isnan(values)
     if not bad.any():
         return
     place = int(bad.argmax())
-    ends = np.cumsum(lengths)
-    row = int(np.searchsorted(ends, place, side="right"))
-    token = place - int(ends[row] - lengths[row])
-    value = values[place]
-    if not np.isfinite(value):
-        what = f"{value}; expected a finite log-prob"
+    where, value = token_name(place, lengths, name_of), values[place]
+    if not np.isfinite(value) or value < 0:
+        what = f"{value:g}; expected a finite log-prob, above {LOWEST_LOG_PROB:g}"
         mend = (
             "Mask the token out if it is padding, leave the row out, or find out what made it: a "
             "token that the policy cannot sample has log-prob -inf."
@@ -244,7 +252,28 @@ def check_log_probs(name: str, values: Array, lengths: Array, name_of: Naming) -
     else:
         what = f"{value:g}; a log-prob is 0 or less"
         mend = "Are these probabilities? Take their logarithm. Losses? Change the sign."
-    raise RunFileError(f"{name}, {name_of(row)}, response token {token}: {what}. {mend}")
+    raise RunFileError(f"{name}, {where}: {what}. {mend}")
+
+
+def check_log_ratios(run: RecordedRun, name_of: Naming) -> None:
+    """Raise RunFileError at the first token that became likelier than any update can make it."""
+    log_ratio = run.logp - run.logp_old
+    bad = log_ratio > LARGEST_LOG_RATIO
+    if bad.any():
+        place = int(bad.argmax())
+        raise RunFileError(
+            f"logp, {token_name(place, run.lengths, name_of)}: {run.logp[place]:g}, where logp_old "
+            f"has {run.logp_old[place]:g}. No policy samples a token of that logp_old: are both of "
+            "the same tokens, or is it a stand-in for -inf, as -9999? Mask the token out, or leave "
+            "the row out."
+        )
+
+
+def token_name(place: int, lengths: Array, name_of: Naming) -> str:
+    """What the response token at ``place`` of the flat arrays is called."""
+    ends = np.cumsum(lengths)
+    row = int(np.searchsorted(ends, place, side="right"))
+    return f"{name_of(row)}, response token {place - int(ends[row] - lengths[row])}"
 
 
 def check_rewards(run: RecordedRun, name_of: Naming) -> None:
@@ -254,7 +283,9 @@ def check_rewards(run: RecordedRun, name_of: Naming) -> None:
             continue
         # With advantages at hand, a missing reward (an answer nobody could judge) does no harm.
         optional = name == "rewards" and run.advantages is not None
-        bad = np.isinf(values) if optional else ~np.isfinite(values)
+        bad = np.abs(values) > LARGEST_REWARD
+        if not optional:
+            bad |= np.isnan(values)
         if bad.any():
             row = int(bad.argmax())
             value = "missing (null or NaN)" if np.isnan(values[row]) else f"{values[row]}"
@@ -299,5 +330,7 @@ def run_settings(given: Any) -> dict[str, Any]:
         fits = isinstance(value, str) if kind is str else number
         if not fits:
             raise RunFileError(f"setting {name} is {value!r}; expected {kind.__name__}.")
+        if number and not -WIDEST <= value <= WIDEST:
+            raise RunFileError(f"setting {name} is {value}; expected a number of up to {WIDEST:g}.")
         found[name] = kind(value)
     return found

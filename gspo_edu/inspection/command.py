@@ -74,20 +74,22 @@ def run(args: argparse.Namespace) -> int:
         print(f"gspo-edu: {error}", file=sys.stderr)
         return 2
     warned = findings(measured.numbers)
+    # `.` and `..` have no name of their own.
+    named = args.file if args.file.name not in ("", "..") else args.file.resolve()
     if args.json:
         warnings = [finding._asdict() for finding in warned]
         print(json.dumps({**measured.numbers, "warnings": warnings}, allow_nan=False))
     else:
         from gspo_edu.inspection.report import report
 
-        print(report(measured.numbers, warned, args.file.name or str(args.file)))
+        print(report(measured.numbers, warned, named.name or str(named)))
     if args.figure is None and args.json:
         return 0
     from gspo_edu.files import write_atomically
     from gspo_edu.inspection.figure import figure
     from gspo_edu.plots import png
 
-    path = args.figure or args.file.with_name(f"{args.file.stem}-inspect.png")
+    path = args.figure or named.with_name(f"{named.stem or 'root'}-inspect.png")
     write_atomically(path, png(figure(measured)))
     if not args.json:
         print(f"\nFigure: {path}")

@@ -142,8 +142,9 @@ def range_panel(ax: Axes, measured: Measured) -> None:
         return
     advantages = measured.advantages
     signs = None if advantages is None else advantages[measured.lengths > 0]
+    widest = min(0.99, 1.5 * float(values.max()))
     low = max(float(np.quantile(values, 0.02)), 1e-3 * float(values.max()))
-    widths = np.geomspace(low / 2, min(0.99, 1.5 * float(values.max())), RANGES_DRAWN)
+    widths = np.geomspace(min(low, widest) / 2, widest, RANGES_DRAWN)
     found = [answer_clipping(there(measured), signs, float(w), float(w)) for w in widths]
     style = objective_style("gspo")
     ax.plot(

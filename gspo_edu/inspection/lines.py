@@ -120,7 +120,7 @@ def type_of(name: str, value: Any, number: int) -> pa.DataType:
         RunFileError: if that cannot be a value of this column.
     """
     if value is None and name not in ("rewards", "advantages"):
-        raise RunFileError(f"{name}, line {number}: null; expected a {COLUMNS[name].in_rows}.")
+        raise RunFileError(f"{name}, line {number}: null; expected {COLUMNS[name].wanted}.")
     try:
         kind = pa.array([value]).type
     except (pa.ArrowException, TypeError):
@@ -132,6 +132,8 @@ def type_of(name: str, value: Any, number: int) -> pa.DataType:
         **{key: pa.list_(pa.list_(pa.list_(pa.int16()))) for key in OF_ROUTES},
     }
     if name == "mask" and pa.types.is_list(kind) and pa.types.is_boolean(kind.value_type):
+        return kind
+    if name == "rewards" and isinstance(value, bool):
         return kind
     # JSON writes 0.0 as 0, and an empty list says nothing about its type.
     plain = isinstance(value, list) and all(v is None or is_number(v) for v in value)
@@ -160,7 +162,7 @@ def find_fault(path: Path, schema: pa.Schema) -> None:
                 shown = json.dumps(value)
                 shown = shown if len(shown) < 40 else shown[:40] + "…"
                 raise RunFileError(
-                    f"{name}, line {number}: holds {shown}; expected a {COLUMNS[name].in_rows}, "
+                    f"{name}, line {number}: holds {shown}; expected {COLUMNS[name].wanted}, "
                     "as in the first line."
                 ) from None
             if isinstance(value, float) and math.isinf(value) and name == "rewards":

@@ -196,7 +196,9 @@ def answer_clipping(
     itself says what it clips.
     """
     ratio = torch.from_numpy(np.asarray(log_s, np.float64))[:, None]
-    advantage = torch.ones(len(ratio)) if advantages is None else torch.tensor(advantages)
+    advantage = (
+        torch.ones(len(ratio)) if advantages is None else torch.from_numpy(np.sign(advantages))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RangeWarning)
         result = OBJECTIVES["gspo"](

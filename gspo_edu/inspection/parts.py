@@ -18,6 +18,7 @@ from gspo_edu.inspection.columns import (
 )
 
 ROUTE_SLOTS_AT_ONCE = 2**22
+MOST_EXPERTS = int(np.iinfo(np.int16).max)
 
 
 @dataclass
@@ -112,6 +113,12 @@ def count_routes(count: RouteCount, routes: Array, reference: Array) -> None:
     from gspo_edu.route_split import changed_tokens
 
     # Each slot is compared with all K of the reference.
+    for given in (routes, reference):
+        if given.dtype != np.int16 and given.size and given.max() > MOST_EXPERTS:
+            raise RunFileError(
+                f"routes hold the expert {given.max()}; expected ids of up to {MOST_EXPERTS:,}. "
+                "Are these token ids?"
+            )
     step = max(1, ROUTE_SLOTS_AT_ONCE // max(1, int(np.prod(routes.shape[1:])) * routes.shape[-1]))
     for first in range(0, len(routes), step):
         mine = torch.tensor(routes[first : first + step], dtype=torch.int16)

@@ -198,13 +198,14 @@ def check_type(name: str, kind: pa.DataType) -> None:
     }
     if fits.get(name, True):
         return
-    wanted = COLUMNS[name].in_rows
     hint = ""
     if name.startswith("logp") and integer:
         hint = " Are these token ids?"
     if name == "advantages" and depth == 1:
         hint = " One advantage per token, as from a critic, is not read."
-    raise RunFileError(f"column {name} is of type {kind}; expected a {wanted} per row.{hint}")
+    raise RunFileError(
+        f"column {name} is of type {kind}; expected {COLUMNS[name].wanted} per row.{hint}"
+    )
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -218,7 +219,7 @@ def refuse_nulls(name: str, column: pa.Array, name_of: Naming) -> None:
     if column.null_count:
         row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
         raise RunFileError(
-            f"{name}, {name_of(row)}: missing (null); expected a {COLUMNS[name].in_rows}. Leave "
+            f"{name}, {name_of(row)}: missing (null); expected {COLUMNS[name].wanted}. Leave "
             "the row out or the column."
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gspo_edu.inspection.columns import WIDEST
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.plots import LABELS
 
@@ -60,10 +61,10 @@ def rules_at(ranges: Sequence[tuple[float, float]]) -> list[Rule]:
         ValueError: if one is no range.
     """
     for low, high in ranges:
-        if not (0 <= low < 1 and high >= 0):
+        if not (0 <= low < 1 and 0 <= high <= WIDEST):
             raise ValueError(
-                f"range is {low:g} {high:g}; expected LOW from 0 to below 1 and HIGH of 0 or more, "
-                "for [1 - LOW, 1 + HIGH]."
+                f"range is {low:g} {high:g}; expected LOW from 0 to below 1 and HIGH from 0 to "
+                f"{WIDEST:g}, for [1 - LOW, 1 + HIGH]."
             )
     return [
         Rule(name, {"clip_low": low, "clip_high": high}, "given")

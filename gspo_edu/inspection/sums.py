@@ -105,7 +105,8 @@ def add_ratios(sums: Sums, chunk: Chunk, log_r: Tensor) -> None:
 def add_rules(sums: Sums, rules: Sequence[Rule], chunk: Chunk, advantages: Array | None) -> None:
     """Add what every objective would clip."""
     given = np.ones(len(chunk.rows)) if advantages is None else advantages[chunk.rows]
-    advantage = torch.from_numpy(given).float()
+    # What clips depends on the sign alone, and float32 might lose a tiny one.
+    advantage = torch.from_numpy(np.sign(given)).float()
     for rule, found in zip(rules, sums.rules, strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RangeWarning)
