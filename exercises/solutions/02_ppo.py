@@ -140,7 +140,7 @@ def my_token_ratio(logp, logp_old, mask):
 r"""
 ## 4 · Write the clipped term
 
-`ratio` and `advantage` are lists of N numbers. Give back min(r·A, clip(r, 1 − clip_low,
+`ratio` and `advantage` are tensors of N numbers. Give back min(r·A, clip(r, 1 − clip_low,
 1 + clip_high)·A) for each of them.
 
 <details><summary>First hint</summary>

@@ -5,7 +5,8 @@ r"""
 {{card}}
 
 **You need** lessons 07 and 09, and the GSPO paper (arXiv 2507.18071), section 5. It is free to read
-at arXiv; you need it for the last part only.
+at arXiv; you need it for the last part only. A cell with `# YOUR CODE HERE` is yours; the cell
+below it answers at once.
 """
 
 # %%

@@ -8,7 +8,8 @@ The exhibits are modelled on mistakes that were met in public libraries, trainer
 looked harmless there as well. For each: read the symptom, run the probe, find the fault, and write
 the mended function. Two or three minutes each; take them in any order.
 
-Copy the faulty function into your cell and change it. The check below it tries your version on
+Copy the faulty function's lines into your cell, the one with `# YOUR CODE HERE`, and change them.
+The check below it tries your version on
 inputs drawn anew each time.
 
 <details><summary>First hint</summary>

@@ -62,6 +62,7 @@ def formula(
         "no_std": torch.ones_like(std),
         "variance": std**2,
         "library_eps": std + LIBRARY_EPS,
+        "trl": rewards.std(dim=1, correction=1, keepdim=True) + LIBRARY_EPS,
         "range": rewards.amax(dim=axis, keepdim=True) - rewards.amin(dim=axis, keepdim=True),
     }[spread]
     found: Tensor = centred / scale
@@ -89,6 +90,12 @@ GROUP_ADVANTAGE = FunctionTask(
             "library_eps",
             "There is 1e-4 added to the std, as in TRL. The formula has no such term, and for "
             "small rewards it is felt.",
+        ),
+        Fault(
+            "spread",
+            "trl",
+            "This is TRL's way: n - 1 in the std, and 1e-4 added to it. This course takes n and "
+            "adds nothing.",
         ),
         Fault("spread", "range", "Divided by the range, largest minus smallest. Take the std."),
         Fault("centre", "not_centred", "The group's mean is not subtracted."),

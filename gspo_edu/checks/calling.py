@@ -82,8 +82,10 @@ def outcome_of(
         if isinstance(leaf, Tensor):
             given[gradient or ""] = leaf.requires_grad_()
         output = function(*given.values())
-        if output is None:
-            return Outcome(missing=True, problem="It returns None.")
+        if output is None or output is ...:
+            return Outcome(
+                missing=True, problem=f"It returns {'None' if output is None else '...'}."
+            )
         value = read(output)
         slope = None
         if isinstance(leaf, Tensor) and value.requires_grad:
@@ -208,9 +210,10 @@ def numbers(output: Any) -> Tensor:
             raise Unusable(f"It returns {_article(type(output).__name__)}, not numbers.")
         return torch.tensor(array.astype(np.float64))
     except (TypeError, ValueError, OverflowError, RecursionError):
-        raise Unusable(
-            f"It returns {_article(type(output).__name__)} that is not a table of numbers."
-        ) from None
+        kind = _article(type(output).__name__)
+        if isinstance(output, list | tuple) and len({_length(row) for row in output}) > 1:
+            raise Unusable(f"It returns {kind} whose rows have different lengths.") from None
+        raise Unusable(f"It returns {kind} that is not a table of numbers.") from None
 
 
 def _plain(value: Any) -> Any:
@@ -219,6 +222,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | bytes):
         raise Unusable("It returns text among the numbers.")
     return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _length(row: Any) -> int | None:
+    return len(row) if isinstance(row, list | tuple) else None
 
 
 def _copy(value: Any) -> Any:

@@ -57,6 +57,7 @@ def fraction_formula(
         "padding_counted": lambda: flags.mean(),
         "padded_width": lambda: kept.mean(),
         "count": lambda: kept.sum(),
+        "percent": lambda: 100 * kept.sum() / lengths.sum(),
     }[over]()
     return found
 
@@ -99,6 +100,7 @@ CLIP_FRACTION = FunctionTask(
         Fault("over", "padding_counted", "The padding counts, too. Use the mask."),
         Fault("over", "padded_width", "Divided by all places. Divide by the number of tokens."),
         Fault("over", "count", "This is a number of tokens. Divide by how many there are."),
+        Fault("over", "percent", "This is in percent. Give a share between 0 and 1."),
         *BOUNDS,
     ),
 )

@@ -36,8 +36,9 @@ class HandNumber:
 
     def check(self, name: str, value: Any) -> CheckResult:
         """Judge an answer; never raises because of it."""
-        if value is None:
-            return CheckResult(name, False, "Put your number in place of None.", started=False)
+        if value is None or value is ...:
+            said = f"Put your number in place of {'None' if value is None else '...'}."
+            return CheckResult(name, False, said, started=False)
         try:
             given = in_time(lambda: numbers(value), 1.0)
         except Unusable as error:
@@ -57,10 +58,32 @@ class HandNumber:
         for key, leads_to, said in self.mistakes:
             if abs(answer - leads_to()) <= self.tolerance * (1 + 1e-9):
                 return CheckResult(name, False, f"{answer:.6g}: {said}", (key,))
-        if abs(answer - right) <= 20 * self.tolerance:
+        return self._not_quite(name, answer, right)
+
+    def _not_quite(self, name: str, answer: float, right: float) -> CheckResult:
+        """What to say to a number that is neither right nor one of the mistakes to the digit."""
+        near = {0: 0, 1: 0, 2: 4}.get(self.places, 20)
+        if abs(answer - right) <= near * self.tolerance or self._cut(answer, right):
             said = f"Nearly: {self.places} decimals are asked for, so keep more on the way."
             return CheckResult(name, False, said)
+        cut = [(key, said) for key, value, said in self.mistakes if self._cut(answer, value())]
+        if len(cut) == 1:
+            return CheckResult(name, False, f"{answer:.6g}: {cut[0][1]}", (cut[0][0],))
+        if right and abs(answer + right) <= self.tolerance:
+            return CheckResult(name, False, f"{answer:.6g}: the size is right, the sign is not.")
+        if 0 < right < 1 and abs(answer / 100 - right) <= self.tolerance:
+            said = f"{answer:.6g} is 100 times too large. Is it in percent?"
+            return CheckResult(name, False, said)
         return CheckResult(name, False, f"{answer:.6g} is not it. Work it out step by step.")
+
+    def _cut(self, answer: float, value: float) -> bool:
+        """Whether ``answer`` is ``value`` with fewer digits, two of them at least."""
+        for places in range(1, self.places):
+            unit = 10.0**-places
+            for shorter in (round(value / unit), math.trunc(value / unit)):
+                if abs(shorter) >= 10 and shorter % 10 and abs(answer - shorter * unit) < 1e-9:
+                    return True
+        return False
 
 
 WORDS = ("It returns", "This is")

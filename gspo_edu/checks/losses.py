@@ -26,6 +26,11 @@ BOUNDS = (
         "range_without_one",
         "The range runs from clip_low to 1 + clip_high here. It is [1 - clip_low, 1 + clip_high].",
     ),
+    Fault(
+        "bounds",
+        "bounds_without_one",
+        "clip_low and clip_high are widths. The bounds are 1 - clip_low and 1 + clip_high.",
+    ),
     Fault("bounds", "bounds_swapped", "clip_low and clip_high have changed places."),
     Fault("bounds", "low_for_both", "clip_low is used on both sides; above 1 it is clip_high."),
     Fault("bounds", "high_for_both", "clip_high is used on both sides; below 1 it is clip_low."),
@@ -36,8 +41,8 @@ CHOICES = (
     Fault(
         "choose",
         "max_for_negative",
-        "For A < 0 this takes the maximum. It is the minimum for both signs: with A < 0 the order "
-        "of the two terms turns round by itself.",
+        "For A < 0 this takes the maximum; so does a min() of the ratios before A is multiplied "
+        "in. Multiply first, then take the minimum, whatever the sign of A.",
     ),
     Fault(
         "choose",
@@ -46,6 +51,7 @@ CHOICES = (
         "wrong way keeps its gradient.",
     ),
     Fault("choose", "no_clip", "Nothing is clipped here."),
+    Fault("choose", "clip_product", "This clips r·A. Clip the ratio, then multiply by A."),
     Fault(
         "choose",
         "one_side",
@@ -65,6 +71,7 @@ def limits(case: Case, bounds: str) -> tuple[float, float]:
     found: tuple[float, float] = {
         "right": (1 - low, 1 + high),
         "range_without_one": (low, 1 + high),
+        "bounds_without_one": (low, high),
         "bounds_swapped": (1 - high, 1 + low),
         "low_for_both": (1 - low, 1 + low),
         "high_for_both": (1 - high, 1 + high),
@@ -84,6 +91,7 @@ def chosen(ratio: Tensor, advantage: Tensor, case: Case, choose: str, bounds: st
         "max_for_negative": low.where(advantage > 0, high),
         "clip_only": clipped,
         "no_clip": plain,
+        "clip_product": plain.clamp(max=upper),
         "one_side": torch.minimum(plain, ratio.clamp(max=upper) * advantage),
     }[choose]
     return found
@@ -248,6 +256,7 @@ def answer_loss(
         "no_mean_over_answers": lambda: term.sum(),
         "weighted_by_length": lambda: (term * lengths).sum() / lengths.sum(),
         "times_length": lambda: (term * lengths).mean(),
+        "crossed": lambda: chosen(s, advantage[:, None], case, choose, bounds).mean(),
     }
     objective = objectives[mean]()
     return objective if sign == "wrong_sign" else -objective
@@ -279,6 +288,12 @@ GSPO_LOSS = FunctionTask(
             "mean",
             "times_length",
             "Each answer is counted once per token. It has one term, whatever its length.",
+        ),
+        Fault(
+            "mean",
+            "crossed",
+            "Every ratio meets every advantage: shapes (B,) and (B, 1) make a (B, B) table. Give "
+            "both the same shape.",
         ),
     ),
     gradient="logp",

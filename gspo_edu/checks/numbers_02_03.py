@@ -79,6 +79,11 @@ LESSON_02 = {
                 "that is the mean of the answers' shares. Each token counts the same here.",
             ),
             (
+                "count",
+                lambda: 10 * one_batch_metric("clip_fraction_token_weighted"),
+                "that is how many. Divide by the ten tokens.",
+            ),
+            (
                 "kept",
                 lambda: 1 - one_batch_metric("clip_fraction_token_weighted"),
                 "that is the share with a gradient.",

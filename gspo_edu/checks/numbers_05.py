@@ -107,6 +107,11 @@ LESSON_05 = {
                 "that is the lower bound. A ratio above 1 meets the upper one, 1.0004.",
             ),
             (
+                "not_rounded",
+                lambda: math.log(10) / math.log1p(GSPO_HIGH),
+                "tokens are whole, and s must not be above 1.0004. Round up.",
+            ),
+            (
                 "rounded_down",
                 lambda: float(math.floor(math.log(10) / math.log1p(GSPO_HIGH))),
                 "with this many tokens s is still a little above 1.0004. Round up.",

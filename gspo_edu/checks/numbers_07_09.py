@@ -158,6 +158,11 @@ LESSON_09 = {
                 "the softmax runs over the recorded experts only.",
             ),
             ("equal_gates", lambda: 0.5, "replay fixes who runs, not how much each counts."),
+            (
+                "other_expert",
+                lambda: gate((1.2, 0.9, 0.3), (0, 2), 0),
+                "that is expert 0's. The two add up to 1.",
+            ),
         ),
         FOUR_PLACES,
     ),
@@ -169,6 +174,12 @@ LESSON_09 = {
             ("all_scores", lambda: 16.0 * 64 * 500, "only the four chosen experts are kept."),
             ("one_slot", lambda: 16.0 * 500, "four experts per token and layer."),
             ("one_token", lambda: 16.0 * 4, "that is one token."),
+            ("one_layer", lambda: 4.0 * 500, "that is one layer."),
+            (
+                "gates_as_well",
+                lambda: 2 * 16.0 * 4 * 500,
+                "no gates are kept: they come from the live router.",
+            ),
         ),
         WHOLE,
     ),
@@ -180,6 +191,7 @@ LESSON_09 = {
         (
             ("weights_part", lambda: math.exp(0.3), "that is the ratio with replay."),
             ("route_part", lambda: math.exp(0.4), "that is the factor from the routes alone."),
+            ("inverse", lambda: math.exp(-0.7), "upside down: now over then."),
             ("log", lambda: 0.7, "that is its log."),
         ),
         FOUR_PLACES,

@@ -89,6 +89,8 @@ def sequence_formula(case: Case, *, ratio: str = "right", padding: str = "masked
     if ratio == "padded_width":
         lengths = torch.full_like(lengths, mask.shape[1])
     total = (gap * counted).sum(dim=1)
+    if padding == "zero_in_product":
+        total = total.where(mask.all(dim=1), -torch.inf)
     wrong = {
         "right": lambda: (total / lengths).exp(),
         "padded_width": lambda: (total / lengths).exp(),
@@ -143,6 +145,12 @@ SEQUENCE_FAULTS = (
         "reply, mask 0) counts as well. Leave it out of the sum and of the length.",
     ),
     Fault("padding", "padding_in_sum", f"{MASK_FIRST} in the sum as well as in the length."),
+    Fault(
+        "padding",
+        "zero_in_product",
+        "The ratios of the padding are 0, and so is each product that has one in it. Mask the "
+        "log-ratios instead: exp(0) is 1.",
+    ),
 )
 
 SEQUENCE_RATIO = FunctionTask(

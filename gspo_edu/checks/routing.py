@@ -160,6 +160,10 @@ def replay_formula(case: Case, *, gates: str = "right") -> Tensor:
         "equal_gates": lambda: torch.full_like(kept, 1 / k),
         "raw_logits": lambda: kept,
         "sorted_gates": lambda: kept.softmax(dim=1).sort(dim=1, descending=True).values,
+        "over_tokens": lambda: kept.softmax(dim=0),
+        "zero_filled": lambda: (
+            torch.zeros_like(logits).scatter(1, experts, kept).softmax(dim=1).gather(1, experts)
+        ),
         "mixed_with_old": lambda: (kept.softmax(dim=1) + case["old_gates"].double()) / 2,
     }
     return found[gates]()
@@ -189,6 +193,12 @@ REPLAY_GATES = FunctionTask(
         ),
         Fault("gates", "equal_gates", "The experts count alike. Weigh them by the live logits."),
         Fault("gates", "raw_logits", "These are logits. Take their softmax."),
+        Fault("gates", "over_tokens", "That softmax runs over the tokens. Take it along each row."),
+        Fault(
+            "gates",
+            "zero_filled",
+            "Experts that do not run still take a share: to a softmax a logit of 0 is not nothing.",
+        ),
         Fault("gates", "sorted_gates", "The gates are sorted. Keep the order of `experts`."),
         Fault("gates", "mixed_with_old", "Old and live gates are averaged. Only the live count."),
     ),

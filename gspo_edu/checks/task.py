@@ -119,9 +119,8 @@ class FunctionTask:
         if constant and not self._recognised(cases, values):
             said = "It returns the same whatever it is given. Compute the output from the inputs."
             return self._not_it(said, self._example(cases[0], values[0], rights[0]), ("constant",))
-        for case, outcome, right, value in zip(cases, outcomes, rights, values, strict=True):
-            if value.shape != right.shape:
-                return self._wrong_shape(case, outcome, right)
+        if any(value.shape != right.shape for value, right in zip(values, rights, strict=True)):
+            return self._wrong_shape(cases, values, rights)
         wrong = [n for n, value in enumerate(values) if not close(value, rights[n])]
         if not wrong:
             return self._judge_gradient(cases, outcomes)
@@ -130,7 +129,7 @@ class FunctionTask:
         if found:
             said = " And: ".join(fault.message for fault in found)
             return self._not_it(said, example, tuple(fault.key for fault in found))
-        return self._not_it(self._unknown(values, rights, outcomes), example)
+        return self._not_it(self._unknown(cases, values, rights, outcomes), example)
 
     def _judge_gradient(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> CheckResult:
         """The values are right; is their slope?"""
@@ -179,25 +178,42 @@ class FunctionTask:
                 yield first, second
 
     def _unknown(
-        self, values: Sequence[Tensor], rights: Sequence[Tensor], outcomes: Sequence[Outcome]
+        self,
+        cases: Sequence[Case],
+        values: Sequence[Tensor],
+        rights: Sequence[Tensor],
+        outcomes: Sequence[Outcome],
     ) -> str:
         if any(bool(torch.isnan(value).any()) for value in values):
             return "There is a NaN in the output: look for 0 / 0 or the log of a negative number."
         if any(bool(torch.isinf(value).any()) for value in values):
             return "There is an infinity in the output: look for a division by 0."
-        if all(close(v, r, NEARLY) for v, r in zip(values, rights, strict=True)):
-            if any(outcome.half for outcome in outcomes):
-                return "Close, but in half precision. Compute in float32 or float64."
+        near = all(close(v, r, NEARLY) for v, r in zip(values, rights, strict=True))
+        rounded = [self.right(in_half(case)) for case in cases]
+        apart = RELATIVE if near else 2 * NEARLY
+        if (near and any(outcome.half for outcome in outcomes)) or all(
+            close(v, r, apart) for v, r in zip(values, rounded, strict=True)
+        ):
+            return "This is what half precision gives. Compute in float32 or float64."
+        if near:
             return "Close, but not the same. Is something rounded, or a small number added?"
         return "Compare the example with a computation by hand, step by step."
 
-    def _wrong_shape(self, case: Case, outcome: Outcome, right: Tensor) -> CheckResult:
-        value = outcome.value
-        assert value is not None
-        said = f"The output has shape {tuple(value.shape)}; expected {tuple(right.shape)}."
-        if value.numel() == right.numel() and close(value.reshape(right.shape), right):
+    def _wrong_shape(
+        self, cases: Sequence[Case], values: Sequence[Tensor], rights: Sequence[Tensor]
+    ) -> CheckResult:
+        """The case that shows best what is wrong: one where not even the count of numbers fits."""
+        pairs = list(zip(values, rights, strict=True))
+        wrong = [n for n, (value, right) in enumerate(pairs) if value.shape != right.shape]
+        other = [n for n in wrong if values[n].numel() != rights[n].numel()]
+        at = (other or wrong)[0]
+        value, right, mask = values[at], rights[at], cases[at].get("mask")
+        said = f"The output {_shape(value)}; expected one that {_shape(right)}."
+        if not other and all(close(v.reshape(r.shape), r) for v, r in pairs):
             said = f"The numbers are right, the shape is not. {said}"
-        return self._not_it(said, self._example(case, value, right))
+        elif mask is not None and (*value.shape, *right.shape) == (*mask.T.shape,):
+            said += " One number per place is too many: go along each row (dim=1)."
+        return self._not_it(said, self._example(cases[at], value, right))
 
     def _example(self, case: Case, value: Tensor | None, right: Tensor | None = None) -> Example:
         right = self.right(case) if right is None else right
@@ -245,6 +261,18 @@ def as_arrays(case: Case) -> Case:
 def as_lists(case: Case) -> Case:
     """A case in plain lists."""
     return {n: v.tolist() if isinstance(v, Tensor) else v for n, v in case.items()}
+
+
+def in_half(case: Case) -> Case:
+    """A case as it looks in bfloat16."""
+    return {
+        n: v.bfloat16().to(v.dtype) if isinstance(v, Tensor) and v.is_floating_point() else v
+        for n, v in case.items()
+    }
+
+
+def _shape(value: Tensor) -> str:
+    return f"has shape {tuple(value.shape)}" if value.dim() else "is a single number"
 
 
 def _constant(values: Sequence[Tensor]) -> bool:

@@ -195,6 +195,20 @@ def test_what_the_learner_switched_off_does_not_spoil_the_check() -> None:
         (lambda new, old, m: None, "returns None"),
         (raising(NotImplementedError()), "NotImplementedError"),
         (lambda new, old, m: (new - old).exp() * m, "shape"),
+        (lambda new, old, m: ..., "returns ..."),
+        (lambda new, old, m: [[1.0] * int(row.sum()) for row in m], "rows have different lengths"),
+        # With one answer the numbers would be right; what is wrong shows where there are several.
+        (
+            lambda new, old, m: (((new - old) * m).sum() / m.sum()).exp(),
+            "The output is a single number; expected one that has shape (3,)",
+        ),
+        (lambda new, old, m: ((new - old) * m).sum(0).exp(), "go along each row"),
+        (
+            lambda new, old, m: (
+                ((new.bfloat16() - old.bfloat16()).float() * m).sum(1) / m.sum(1)
+            ).exp(),
+            "half precision",
+        ),
         (
             lambda new, old, m: (((new - old) * m).sum(1) / m.sum(1)).exp()[:, None],
             "numbers are right, the shape is not",

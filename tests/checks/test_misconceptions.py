@@ -72,6 +72,9 @@ SEQUENCE_RATIO = {
     "probability": lambda new, old, m: np.exp((new * m).sum(axis=1) / m.sum(axis=1)),
     "padding_counted": rows(lambda own, row: float(np.exp(row.mean()))),
     "padding_in_sum": rows(lambda own, row: float(np.exp(row.sum() / len(own)))),
+    "zero_in_product": lambda new, old, m: (
+        np.prod(np.exp(new - old) * m, axis=1) ** (1 / m.sum(axis=1))
+    ),
 }
 
 
@@ -90,6 +93,7 @@ GROUP_ADVANTAGE = {
     "no_std": lambda r: r - mean(r),
     "variance": lambda r: (r - mean(r)) / std(r) ** 2,
     "library_eps": lambda r: (r - mean(r)) / (r.std(axis=1, keepdims=True) + 1e-4),
+    "trl": lambda r: (r - mean(r)) / (r.std(axis=1, ddof=1, keepdims=True) + 1e-4),
     "range": lambda r: (r - mean(r)) / np.maximum(np.ptp(r, axis=1, keepdims=True), 1e-12),
     "not_centred": lambda r: np.where(r.std(axis=1, keepdims=True) == 0, 0, r / std(r)),
     "whole_batch": lambda r: (r - r.mean()) / r.std(),
@@ -123,6 +127,8 @@ def terms(make: Callable[[Any, Any, Any, Any], Any]) -> dict[str, Function]:
         ),
         "clip_only": make(lo, hi, lambda p, c, a, r, top: c, 1),
         "no_clip": make(lo, hi, lambda p, c, a, r, top: p, 1),
+        "clip_product": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, top), 1),
+        "bounds_without_one": make(lambda a, b: a, lambda a, b: b, smaller, 1),
         "one_side": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, np.minimum(r, top) * a), 1),
         "range_without_one": make(lambda a, b: a, hi, smaller, 1),
         "bounds_swapped": make(lambda a, b: 1 - b, lambda a, b: 1 + a, smaller, 1),
@@ -211,6 +217,15 @@ GSPO_LOSS = {
         answer_losses(right_s, lambda x, m: (x[:, None] * m).sum() / m.sum())
     ),
     "times_length": plain(answer_losses(right_s, lambda x, m: (x[:, None] * m).sum() / len(x))),
+    "crossed": lambda new, old, A, m, low, high: (
+        -np.mean(
+            [
+                min(s * a, float(np.clip(s, 1 - low, 1 + high)) * a)
+                for s in right_s(new, old, m)
+                for a in A
+            ]
+        )
+    ),
 }
 
 
@@ -237,7 +252,9 @@ CLIP_FRACTION = {
     "padding_counted": fractions(share=lambda f, m: f.mean()),
     "padded_width": fractions(share=lambda f, m: (f & m).mean()),
     "count": fractions(share=lambda f, m: (f & m).sum()),
+    "percent": fractions(share=lambda f, m: 100 * f[m > 0].mean()),
     "range_without_one": fractions(low=lambda a, b: a),
+    "bounds_without_one": fractions(low=lambda a, b: a, high=lambda a, b: b),
     "bounds_swapped": fractions(low=lambda a, b: 1 - b, high=lambda a, b: 1 + a),
     "low_for_both": fractions(high=lambda a, b: 1 + a),
     "high_for_both": fractions(low=lambda a, b: 1 - b),
@@ -281,6 +298,11 @@ REPLAY_GATES = {
     "equal_gates": lambda x, e, old: np.full(e.shape, 1 / e.shape[1]),
     "raw_logits": lambda x, e, old: kept(x, e),
     "sorted_gates": lambda x, e, old: -np.sort(-softmax(kept(x, e)), axis=1),
+    "over_tokens": lambda x, e, old: softmax(kept(x, e), axis=0),
+    "zero_filled": lambda x, e, old: (
+        np.exp(kept(x, e))
+        / (np.exp(kept(x, e)).sum(axis=1, keepdims=True) + x.shape[1] - e.shape[1])
+    ),
     "mixed_with_old": lambda x, e, old: (softmax(kept(x, e)) + old) / 2,
 }
 

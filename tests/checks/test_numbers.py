@@ -48,6 +48,33 @@ def test_what_is_no_number_is_answered_in_words(name: str, value: Any) -> None:
     assert result.started == (value is not None)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("05 four tokens", 1.04, "Nearly: 4 decimals"),
+        ("05 four tokens", 1.0439, "Nearly: 4 decimals"),
+        ("05 loud token", 1.02, "Nearly: 4 decimals"),
+        ("02 advantage", 0.48, "Nearly: 4 decimals"),
+        ("02 ratio", 0.83, "upside down"),
+        ("09 route factor", 1.49, "routes alone"),
+        ("02 corners", 3, "is not it"),
+        ("02 clipped share", 0.2, "is not it"),
+        ("02 clipped share", 30, "in percent"),
+        ("05 four tokens", 1, "is not it"),
+        ("05 long enough", 5757.6, "Round up"),
+        ("02 bad and likelier", -1.8, "is not it"),
+        ("09 gate", -0.2891, "the sign is not"),
+        ("05 four tokens", ..., "in place of ..."),
+    ],
+)
+def test_a_number_that_is_nearly_right_is_told_from_a_wrong_one(
+    name: str, value: Any, words: str
+) -> None:
+    result = NUMBERS[name].check(name, value)
+    assert not result.passed
+    assert words in result.message
+
+
 def test_every_number_belongs_to_one_exercise() -> None:
     asked = [item.name for exercise in exercises().values() for item in exercise.items]
     for name in NUMBERS:
