@@ -81,12 +81,12 @@ def wall() -> str:
     start[9] = 0.2
     logits, one = start.log().requires_grad_(), torch.ones(1, 1, dtype=torch.float64)
     for _ in range(40):
-        logits.grad = None
         logp = logits.log_softmax(dim=0)[9].reshape(1, 1)
         ppo(logp, start.log()[9].reshape(1, 1), one[0], one).loss.backward()
         assert logits.grad is not None
         with torch.no_grad():
             logits -= 0.1 * logits.grad
+            logits.grad.zero_()
     return f"the bound is 1.2; after forty steps r = {logits.softmax(dim=0)[9].item() / 0.2:.4f}"
 
 
