@@ -32,6 +32,7 @@ PASSED_ON = {
     "study": "train the grid of a study file, or of one that ships with the course",
     "inspect": "say what clips and drifts in a recorded run",
     "export": "write a policy as a model folder of transformers",
+    "progress": "show what you have solved in the exercises",
     "config": "print every setting of the training with its meaning",
     "test": "run the tests and check the lessons",
 }
