@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Guess = str | float
 FILE_NAME = ".predictions.json"
 LINE = 92  # characters
+WORD = re.compile(r"(a|[^\W\d_A-Z]{2,})[\s,.:;'’-]+(?!=)")
 NOT_ASKED = "No prediction under that name"
 DOT: dict[str, Any] = {"marker": "o", "ms": 8, "color": BLACK}
 RING: dict[str, Any] = {"marker": "o", "ms": 15, "mfc": "none", "mec": ORANGE, "mew": 2}
@@ -105,7 +107,7 @@ def reconcile(
         )
     _outcomes[name] = outcome
     guess = _guess(name)
-    found = found[:1].upper() + found[1:]
+    found = _sentence(found)
     if guess is None:
         answer = f"The answer is {outcome}. " if choices else ""
         say(f"No prediction yet, and that is fine. {answer}{found}")
@@ -121,6 +123,11 @@ def reconcile(
             say(f"  Not {_shown(option)}: {text}")
         elif is_hit(guess, option):
             say(f"  What {_shown(guess)} misses: {text}")
+
+
+def _sentence(text: str) -> str:
+    """With a capital if it begins with a word; "s = 1" and "min(1, r)" are formulas."""
+    return text[:1].upper() + text[1:] if WORD.match(text) else text
 
 
 def say(sentence: str) -> None:

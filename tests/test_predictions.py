@@ -99,6 +99,26 @@ def test_a_number_with_a_known_mistake(capsys: pytest.CaptureFixture[str]) -> No
         assert ("misses" in out) == (guess == 0.25)
 
 
+@pytest.mark.parametrize(
+    ("found", "begins"),
+    [
+        ("two of five.", "Two of five."),
+        ("a third of them.", "A third of them."),
+        ("min(1, 0.28) = 0.28.", "min(1, 0.28) = 0.28."),
+        ("s = 1.044.", "s = 1.044."),
+        ("clip = 0.2.", "clip = 0.2."),
+        ("arXiv 2512.01374.", "arXiv 2512.01374."),
+        ("0.3, as it must be.", "0.3, as it must be."),
+    ],
+)
+def test_words_get_a_capital_and_formulas_do_not(
+    found: str, begins: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict("02 corners", "?", CHOICES)
+    reconcile("02 corners", "b", found, MISSES)
+    assert f"The answer is b. {begins}" in capsys.readouterr().out
+
+
 def test_every_wrong_option_needs_an_answer() -> None:
     predict("02 corners", "?", CHOICES)
     with pytest.raises(ValueError, match=r"except 'b': \['a'\]"):

@@ -899,6 +899,9 @@ weights are the same. What that means for the choice of objective, and what else
 between a prompt and an update, is the subject of [lesson 10](10_engines.ipynb). With two engines R2
 and R3 are no longer the same: try
 `python course.py train --config stormy --objective grpo --engine bf16 --replay r3`.
+For a mixture of experts of the transformers library, `gspo_edu.moe.hf_routes` has the same:
+`recorded_routes(model)` keeps a forward pass's routes, `replayed_routes(model, routes)` replays
+them.
 
 **Sources.** The papers are named in section 9; the pull requests are read as of
 December 2026.

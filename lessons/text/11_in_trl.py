@@ -13,7 +13,7 @@ start a real run: what do I set, what will I see, and how do I know that it work
 - say which of TRL's clip ratios is which, and when 0, 1 or one half is no alarm;
 - recognise the defaults that spoil such a run without an error, each within seconds.
 
-**You need** lessons 05 (sequence ratio, range) and 08 (two clip fractions). **Time:** 35 minutes.
+**You need** lessons 05 (sequence ratio, range) and 08 (two clip fractions). **Time:** 40 minutes.
 The cells train for about 15 seconds in all; loading the libraries takes ten. If the first cell
 cannot find `trl`, install the extra: `pip install -e ".[real]" -c constraints.txt`. All of it
 was run with TRL 1.16 and transformers 5.24.
@@ -26,6 +26,7 @@ import sys
 import tempfile
 from dataclasses import fields
 from pathlib import Path
+from statistics import NormalDist
 
 import torch
 from IPython.display import display
@@ -282,7 +283,8 @@ reconcile(
 figure, (axis,) = new_figure(width=6.5, height=2.8)
 for level, objective in (("token", "grpo"), ("sequence", "gspo")):
     clip = logged(level, "clip_ratio/region_mean")
-    axis.plot(range(1, len(clip) + 1), clip, marker=".", **objective_style(objective))
+    style = objective_style(objective) | {"label": f"{level} level"}
+    axis.plot(range(1, len(clip) + 1), clip, marker=".", **style)
 axis.set_xlabel("update (four per rollout)")
 axis.set_ylabel("clip_ratio/region_mean")
 axis.legend(fontsize=8)
@@ -518,6 +520,102 @@ assert defaults["gradient_checkpointing"]
 
 # %% [markdown]
 r"""
+**The engine's correction.** With `use_vllm=True` another engine samples, and TRL corrects for what
+it computes differently, unless told otherwise: each answer's term is multiplied by
+
+$$W = \prod_t \frac{\pi_\text{trainer}(y_t)}{\pi_\text{engine}(y_t)}, \qquad
+\text{and by 0 if } W > 3 .$$
+
+That is a *product*, also where `importance_sampling_level="sequence"` takes a root: such a run has
+two ratios per answer, the root for how far the policy moved and the product for the engine.
+"""
+
+# %%
+with_vllm = {
+    "use_vllm": False,
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
+    "vllm_importance_sampling_clip_max": 3.0,
+    "vllm_importance_sampling_clip_min": None,
+}
+assert with_vllm.items() <= defaults.items()
+for name, value in with_vllm.items():
+    print(f"{name:37}{value!s:>14}")
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "11 engine weight",
+    "Answers of 1000 tokens, an engine that is off by a KL of 1.5e-3 per token. Over all answers "
+    "the weight W has the mean 1. What is left of this mean after answers with W > 3 are dropped?",
+    {
+        "a": "1: what is dropped is made up for",
+        "b": "about 0.95: few answers are above 3",
+        "c": "about 0.4",
+        "d": "about 0.01",
+    },
+    my_guess,
+)
+
+# %% [markdown]
+r"""
+Lesson 10 has the two numbers that we need: where the engine sampled, each token's log-ratio has the
+mean −KL and the variance 2 KL. If errors are independent, log W of L tokens is normal with the mean
+−KL·L and the variance 2 KL·L. The share dropped is what lies above log 3. And multiplying a normal
+density by W moves its middle from −KL·L to +KL·L, so the mean weight of those kept is the share of
+*that* curve below log 3.
+"""
+
+# %%
+TOP = defaults["vllm_importance_sampling_clip_max"]
+
+
+def engine_weight(kl, length):
+    """Share dropped, mean weight (0 for those dropped) and median weight of an answer."""
+    shift, std = kl * length, math.sqrt(2 * kl * length)
+    dropped = 1 - NormalDist(-shift, std).cdf(math.log(TOP))
+    return dropped, NormalDist(shift, std).cdf(math.log(TOP)), math.exp(-shift)
+
+
+print("             KL 2e-4 (lesson 10's bf16 engine)     KL 1.5e-3 (reported for an MoE)")
+print("length    dropped  mean weight  median weight    dropped  mean weight  median weight")
+for length in (10, 100, 1000, 10_000):
+    cells = ""
+    for kl in (2e-4, 1.5e-3):
+        dropped, mean, median = engine_weight(kl, length)
+        cells += f"{dropped:10.1%}{mean:13.3f}{median:15.2g} "
+    print(f"{length:6} {cells}".rstrip())
+left = engine_weight(1.5e-3, 1000)
+
+# The same from sampled answers.
+dice = torch.Generator().manual_seed(0)
+drawn = (torch.randn(200_000, generator=dice) * math.sqrt(3) - 1.5).exp()
+kept = drawn.where(drawn <= TOP, 0.0)
+assert math.isclose(kept.mean().item(), left[1], abs_tol=0.01)
+assert math.isclose((kept == 0).float().mean().item(), left[0], abs_tol=0.01)
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "11 engine weight",
+    "c",
+    f"{left[1]:.2f}, although only {left[0]:.0%} of the answers are dropped: these few carried the "
+    "rest.",
+    {
+        "a": "a dropped answer counts as 0, and nothing else grows for it.",
+        "b": "few are dropped, but they are the ones with the large weights.",
+        "d": "so it is at 10 000 tokens.",
+    },
+)
+
+# %% [markdown]
+r"""
+So on average the pull of an answer falls with its *length*: ten tokens count in full, ten thousand
+by a third or next to nothing, for the engine's rounding alone and whatever they were worth. TRL's
+pull request 5815 (not merged) reports a mean weight of 0.569 in a run and proposes the root; lesson
+10 has the dispute. (Independent, normal errors are our assumption. The KL of 1.5e-3 is from Ma et
+al., arXiv 2510.11370, known to us through notes, and taken as of this direction. Your run logs its
+own mean weight: `sampling/importance_sampling_ratio/mean`.)
+
 All together, with what to set:
 
 - **One update per rollout.** You see a clip ratio of exactly 0 in every line.
@@ -528,6 +626,10 @@ All together, with what to set:
   `bf16=False` where you can afford it.
 - **Answers weighted by length.** One warning at the start. `loss_type="grpo"`.
 - **The auxiliary loss.** A metric `aux_loss` in the log. `router_aux_loss_coef=0.0`.
+- **vLLM's correction** is on, by the product over the answer. A
+  `sampling/importance_sampling_ratio/mean` well below 1, lower the longer the answers are.
+  `vllm_importance_sampling_mode="token_truncate"` weighs token by token (TIS);
+  `vllm_importance_sampling_correction=False` gives lesson 10's *recomputed*.
 - **Gradient checkpointing** is on: a second forward pass in each update. With memory to spare
   `activation_checkpointing=False` (`gradient_checkpointing` before transformers 5).
 - **A sampled padding token ends an answer.** Answers without an end count as finished. Let the
@@ -559,7 +661,8 @@ Three checks for a run of your own, in this order:
 1. **The first update of each rollout has clip ratio 0, the others do not.** If all are 0, the run
    is on-policy (section 2). If the first is not, two passes with the same weights disagree. An
    engine that disagrees (lesson 10) does not show here, since TRL recomputes the old log-probs;
-   with vLLM look at `sampling/sampling_logp_difference/mean`.
+   with vLLM look at `sampling/sampling_logp_difference/mean` and
+   `sampling/importance_sampling_ratio/mean` (section 6).
 2. **The range fits the spread of log s**, from the quantiles that `inspect` prints. Here 3e-4 is
    far below the spread, and that is what clips half of the answers; the paper's answers are
    thousands of tokens long, these have eight.
@@ -680,9 +783,12 @@ You can now run the method, here and in a library. Whether to believe what is cl
 another question: [lesson 12](12_critical_reading.ipynb) reads papers, figures and a press report
 about GSPO, and ends with a page to fill in before you change your training run.
 
-**Sources.** TRL's code is read and run in the version named.
+If your own model is a mixture of experts of transformers, `gspo_edu.moe.hf_routes` records its
+routes and replays them (`recorded_routes`, `replayed_routes`), as lesson 09 does for ours.
+
+**Sources.** TRL's code is read and run in the version named; what vLLM adds is read, not run.
 """
 
 # %%
-for key in ("gspo", "trl", "trl_paper_index", "verl"):
+for key in ("gspo", "trl", "trl_paper_index", "trl_5815", "r3", "verl"):
     print(source(key))
