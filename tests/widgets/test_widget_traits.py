@@ -35,7 +35,7 @@ from gspo_edu.widgets import (
     to_html,
 )
 from gspo_edu.widgets.assets import module, parts, source
-from gspo_edu.widgets.base import CLIP_RANGES
+from gspo_edu.widgets.base import CLIP_RANGES, STATE
 from gspo_edu.widgets.gradient_weights import KEYWORDS
 
 WIDGETS = [
@@ -270,7 +270,9 @@ def test_gradient_weights_takes_arrays_and_other_lengths():
 @every_widget
 def test_cell_output_has_live_view_picture_and_words(widget_class):
     data, metadata = widget_class()._repr_mimebundle_()
-    assert set(data) == {"text/plain", "image/png", WIDGET_VIEW}
+    assert set(data) == {"text/plain", "image/png", WIDGET_VIEW, STATE}
+    assert data[STATE]["widget"] == widget_class.name
+    assert data[STATE]["state"] == json.dumps(widget_class().settings())
     assert len(data["image/png"]) < 60_000
     image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
     assert image.width == 2 * metadata["image/png"]["width"]
@@ -281,7 +283,7 @@ def test_cell_output_has_live_view_picture_and_words(widget_class):
 @every_widget
 def test_equal_settings_give_equal_outputs(widget_class):
     first, second = (widget_class()._repr_mimebundle_()[0] for _ in range(2))
-    for kind in ("text/plain", "image/png"):
+    for kind in ("text/plain", "image/png", STATE):
         assert first[kind] == second[kind]
 
 
