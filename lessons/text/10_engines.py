@@ -559,7 +559,7 @@ assert far < 0.02 * len(rho)
 r"""
 Neither does anything visible here, and for GSPO the two are even the same run. That follows from
 this course's choice of the geometric mean: over a whole answer it as good as never leaves 0.5 to 2,
-so nothing is truncated and nothing is dropped. A bound that is meant for tokens says little about
+so next to nothing is truncated or dropped. A bound that is meant for tokens says little about
 such a mean, which is lesson 05's point about 0.2 once more. With the product as $\rho$ it is
 another matter. First for the 1024 answers of section 1, then for long ones built as in section 2:
 """
