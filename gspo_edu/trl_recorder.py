@@ -11,6 +11,7 @@ writes its own answers. Written for TRL 1.16; what it needs of the trainer is na
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,12 @@ class Recorder:
     Attributes:
         folder: where the files go.
         written: how many updates have been written.
+        lost: how many could not be, as on a full disk.
     """
 
     def __init__(self, trainer: Any, folder: Path) -> None:
         """Wrap the trainer's methods, on this object only."""
-        self.trainer, self.folder, self.written = trainer, folder, 0
+        self.trainer, self.folder, self.written, self.lost = trainer, folder, 0, 0
         self.waiting: list[tuple[Tensor, dict[str, Any]]] = []
         self.rewards: Tensor | None = None
         self.logp: Tensor | None = None
@@ -166,9 +168,20 @@ class Recorder:
         columns["update"] = torch.full((len(mask),), update)
         process = self.trainer.accelerator.process_index
         path = self.folder / f"update-{update:06d}-process-{process:03d}.parquet"
-        write_run(path, mask, columns, self.settings())
         self.waiting.clear()
-        self.written += 1
+        try:
+            write_run(path, mask, columns, self.settings())
+        except OSError as error:
+            # Hours of training count more than their record.
+            if not self.lost:
+                warnings.warn(
+                    f"update {update} could not be recorded in {self.folder} "
+                    f"({error.strerror or error}); the training goes on without.",
+                    stacklevel=2,
+                )
+            self.lost += 1
+        else:
+            self.written += 1
 
     def settings(self) -> dict[str, Any]:
         """What TRL was told that ``inspect`` can use."""

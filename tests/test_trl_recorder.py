@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from gspo_edu.inspection.columns import RecordedRun
 from gspo_edu.inspection.findings import findings
 from gspo_edu.inspection.numbers import measure
 from gspo_edu.inspection.reading import read_run
+from gspo_edu.inspection.writing import write_run
 from gspo_edu.objectives import grpo, gspo
 from gspo_edu.trl_recorder import record_run
 
@@ -84,6 +86,26 @@ def rows_of(run: RecordedRun, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 def rows_of_update(run: RecordedRun, update: int) -> Tensor:
     assert run.update is not None
     return torch.tensor(np.flatnonzero(run.update == update))
+
+
+def test_a_disk_that_refuses_does_not_stop_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_on_the_second(path: Path, *given: Any) -> None:
+        if path.name.startswith("update-000002"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write_run(path, *given)
+
+    monkeypatch.setattr("gspo_edu.trl_recorder.write_run", full_on_the_second)
+    trainer = made(3)
+    recorder = record_run(trainer, tmp_path / "run")
+    with pytest.warns(UserWarning, match=r"update 2 could not be recorded .*No space left"):
+        trainer.train()
+    assert trainer.state.global_step == 3
+    assert (recorder.written, recorder.lost) == (2, 1)
+    found = read_run(tmp_path / "run").update
+    assert found is not None
+    assert sorted(set(found.tolist())) == [1, 3]
 
 
 @pytest.fixture(scope="module")
