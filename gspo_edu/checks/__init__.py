@@ -20,7 +20,7 @@ from gspo_edu.checks.clipping import CLIP_FRACTION
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
 from gspo_edu.checks.engines import TIS_WEIGHTS
 from gspo_edu.checks.hand import HandNumber
-from gspo_edu.checks.losses import CLIPPED_TERM, GRPO_LOSS, GSPO_LOSS
+from gspo_edu.checks.losses import GRPO_LOSS, GSPO_LOSS
 from gspo_edu.checks.numbers_02_03 import LESSON_02, LESSON_03
 from gspo_edu.checks.numbers_04_06 import LESSON_04, LESSON_06
 from gspo_edu.checks.numbers_05 import LESSON_05
@@ -31,6 +31,7 @@ from gspo_edu.checks.ratios import SEQUENCE_RATIO, TOKEN_RATIO
 from gspo_edu.checks.result import CheckResult, Example
 from gspo_edu.checks.routing import REPLAY_GATES, ROUTER_TOP_K
 from gspo_edu.checks.task import FunctionTask
+from gspo_edu.checks.terms import CLIPPED_TERM
 from gspo_edu.checks.training import GSPO_UPDATES, PPO_UPDATES
 from gspo_edu.checks.trl_settings import TRL_ROLLOUT, TRL_SETTINGS
 from gspo_edu.checks.weights import EFFECTIVE_SIZE, GSPO_WEIGHTS, PRODUCT_RATIO

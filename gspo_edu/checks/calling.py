@@ -261,4 +261,5 @@ def _described(error: BaseException) -> str:
         where = f" (line {mine[0].lineno}: {mine[0].line[:80]})" if mine and mine[0].line else ""
     except Exception:  # an exception whose text cannot be read
         words = where = ""
-    return f"It stops with {type(error).__name__}{words}{where}."
+    hint = " Does something that it uses return None?" if "NoneType" in words else ""
+    return f"It stops with {type(error).__name__}{words}{where}.{hint}"

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from gspo_edu.checks.drawing import lengths_to_mask, signed, uniform
-from gspo_edu.checks.losses import BOUNDS, limits
 from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.terms import BOUNDS, limits
 from gspo_edu.metrics import clip_metrics
 from gspo_edu.objectives import clipped_surrogate
 

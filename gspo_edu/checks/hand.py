@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from torch import Tensor
@@ -39,6 +41,10 @@ class HandNumber:
         if value is None or value is ...:
             said = f"Put your number in place of {'None' if value is None else '...'}."
             return CheckResult(name, False, said, started=False)
+        if isinstance(value, str):
+            return CheckResult(name, False, "This is text. Write the number without quotes.")
+        if isinstance(value, Fraction | Decimal):
+            value = float(value)
         try:
             given = in_time(lambda: numbers(value), 1.0)
         except Unusable as error:
@@ -49,7 +55,8 @@ class HandNumber:
 
     def _judge(self, name: str, given: Tensor) -> CheckResult:
         if given.numel() != 1:
-            return CheckResult(name, False, f"Expected one number, found {given.numel()}.")
+            comma = " Decimals have a point: 1.5." if given.shape == (2,) else ""
+            return CheckResult(name, False, f"Expected one number, found {given.numel()}.{comma}")
         answer, right = given.item(), self.right()
         if not math.isfinite(answer):
             return CheckResult(name, False, f"This is {answer}. Expected a finite number.")

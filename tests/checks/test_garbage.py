@@ -225,6 +225,7 @@ def test_what_the_learner_switched_off_does_not_spoil_the_check() -> None:
         (lambda new, old, m: ((new - old) * m).sum(1).log(), "NaN"),
         (lambda new, old, m: m.sum(1) / 0, "infinity"),
         (lambda new, old: 1, "TypeError"),
+        (lambda new, old, m: None * m, "return None?"),
     ],
 )
 def test_other_troubles_are_told_in_words(function: Callable[..., Any], words: str) -> None:

@@ -129,6 +129,7 @@ def terms(make: Callable[[Any, Any, Any, Any], Any]) -> dict[str, Function]:
         "no_clip": make(lo, hi, lambda p, c, a, r, top: p, 1),
         "clip_product": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, top), 1),
         "bounds_without_one": make(lambda a, b: a, lambda a, b: b, smaller, 1),
+        "log_bounds": make(lambda a, b: np.exp(-a), lambda a, b: np.exp(b), smaller, 1),
         "one_side": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, np.minimum(r, top) * a), 1),
         "range_without_one": make(lambda a, b: a, hi, smaller, 1),
         "bounds_swapped": make(lambda a, b: 1 - b, lambda a, b: 1 + a, smaller, 1),

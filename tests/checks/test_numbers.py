@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +19,8 @@ def test_the_right_number_passes(name: str) -> None:
     task = NUMBERS[name]
     assert task.check(name, task.right()).passed
     assert task.check(name, round(task.right(), task.places)).passed
+    assert task.check(name, Fraction(task.right())).passed
+    assert task.check(name, Decimal(task.right())).passed
     assert not task.check(name, task.right() + 2.1 * task.tolerance).passed
 
 
@@ -65,6 +69,8 @@ def test_what_is_no_number_is_answered_in_words(name: str, value: Any) -> None:
         ("02 bad and likelier", -1.8, "is not it"),
         ("09 gate", -0.2891, "the sign is not"),
         ("05 four tokens", ..., "in place of ..."),
+        ("05 four tokens", "1.044", "without quotes"),
+        ("05 four tokens", (1, 44), "Decimals have a point"),
     ],
 )
 def test_a_number_that_is_nearly_right_is_told_from_a_wrong_one(
