@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise ValueError(f"{args.out} is not empty; choose a new or empty folder for --out.")
+    if args.out.resolve() == Path.cwd():
+        raise ValueError("--out is the present folder, which is replaced as a whole; name another.")
     source = policy_file(args.run)
     print(export_policy(source, args.out))
     return 0
@@ -79,13 +81,14 @@ def export_policy(source: Path, out: Path) -> str:
     from gspo_edu.hf_tokenizer import tokenizer
 
     theirs = to_qwen3_moe(model) if model.config.routed_layers else to_qwen3(model)
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    place = out.resolve()  # where a link leads
+    unfinished = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         theirs.save_pretrained(unfinished)
         tokenizer().save_pretrained(unfinished)
-        if out.exists():
-            out.rmdir()
-        unfinished.rename(out)
+        if place.exists():
+            place.rmdir()
+        unfinished.rename(place)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     weights = sum(weight.numel() for weight in model.parameters())

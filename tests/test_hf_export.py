@@ -57,6 +57,23 @@ def test_a_dense_twin(tmp_path: Path) -> None:
     assert same_logits(out, model) == "Qwen3ForCausalLM"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_an_empty_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert main(["export", "calm", "--out", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    same_logits(tmp_path / "real", load_policy(shipped_policies()["calm"])[0])
+
+
+def test_the_present_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "calm", "--out", "."]) == 1
+    assert "--out is the present folder" in capsys.readouterr().err
+
+
 def test_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unfinished, text = tmp_path / "unfinished", tmp_path / "notes.txt"
     unfinished.mkdir()

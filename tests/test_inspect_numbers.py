@@ -145,6 +145,18 @@ def test_good_answers_that_rise_are_clipped_more_than_half(tmp_path: Path) -> No
     assert about["clip_fraction_seq"] == pytest.approx(0.2, abs=0.01)
 
 
+def test_a_reward_equal_to_its_groups_mean_has_no_sign(tmp_path: Path) -> None:
+    run = recorded(12, 3)
+    run["rewards"] = [0.1, 0.2, 0.3] * 4
+    values = np.array(run["rewards"][:3])
+    assert values[1] != values.mean(), "not in the last digit"
+    about = measure(read(run, tmp_path)).numbers["advantages"]
+    assert about == {
+        "positive_fraction": pytest.approx(1 / 3),
+        "zero_fraction": pytest.approx(1 / 3),
+    }
+
+
 def test_the_size_of_advantages_changes_nothing(tmp_path: Path) -> None:
     run = recorded(16)
     run["advantages"] = [(-1.0) ** row for row in range(16)]
@@ -411,6 +423,13 @@ def test_json_is_one_object_with_the_numbers(
     assert (tmp_path / "a.png").exists()
 
 
+def shifted() -> Run:
+    """Every log-ratio is -0.1 but for rounding, so that sigma is hardly above 0."""
+    run = recorded(8)
+    run["logp"] = [[value - 0.1 for value in row] for row in run["logp_old"]]
+    return run
+
+
 def far_off() -> Run:
     """Every ratio is e^3."""
     run = recorded(8)
@@ -419,7 +438,8 @@ def far_off() -> Run:
 
 
 @pytest.mark.parametrize(
-    "run", [emptied(), HAS["all_ratios_are_one"][0], recorded(2, 2, lengths=(1, 2)), far_off()]
+    "run",
+    [emptied(), HAS["all_ratios_are_one"][0], recorded(2, 2, lengths=(1, 2)), far_off(), shifted()],
 )
 def test_odd_runs_get_a_report_and_a_figure(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]

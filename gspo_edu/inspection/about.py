@@ -13,6 +13,7 @@ from gspo_edu.inspection.columns import Array, RecordedRun
 
 LOOKED_AT = 1_000_000  # log-probs, to see how they are rounded
 ROUNDED_SHARE = 0.99
+NO_ADVANTAGE = 1e-6  # of normalised advantages; rewards may have been float32
 # Low bits of a float32 that are 0 once it has been through a shorter format.
 FREE_BITS = {"bf16": 0xFFFF, "fp16": 0x1FFF}
 
@@ -24,7 +25,8 @@ def about_advantages(run: RecordedRun) -> Array | None:
     if run.rewards is None or run.group is None:
         return None
     found: Array = group_advantages(torch.tensor(run.rewards), torch.tensor(run.group)).numpy()
-    return found
+    # A reward equal to its group's mean may differ from it in the last digit, and has no sign.
+    return np.where(np.abs(found) < NO_ADVANTAGE, 0.0, found)
 
 
 def about_lengths(run: RecordedRun) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def tokens_move_together(numbers: Numbers) -> str | None:
 def mean_outweighs_spread(numbers: Numbers) -> str | None:
     """Answers so long that s lies below 1 more than it scatters."""
     sequence, sigma = numbers["sequence_log_ratio"], numbers["token_log_ratio"]["std"]
-    if not (sequence["std"] > 0 and -sequence["mean"] > sequence["std"]):
+    if not (sigma > 0 and sequence["std"] > 0 and -sequence["mean"] > sequence["std"]):
         return None
     length = length_where_mean_outweighs_spread(sigma)
     return (
