@@ -19,6 +19,7 @@ from gspo_edu.verdict_controls import (
     experts_cost,
     grows,
     gspo_needs_no_replay,
+    holds_where_grpo_collapses,
     more_compute,
     not_to_be_saved,
     other_engine,
@@ -276,6 +277,7 @@ def findings() -> list[Finding]:
     ]
     found += [make() for name, make in LATER.items() if name in stored]
     found += [grows(name) for name in GROWTH if name in stored]
+    found += [holds_where_grpo_collapses()] if "rescue" in stored else []
     return found + [one for name, one in AWAITED.items() if name not in stored]
 
 

@@ -133,17 +133,16 @@ def made(name: str, lead: float) -> StoredStudy:
         pairs = [(f"{arm} + {kind}", arm) for arm in arms for kind in ("R2", "R3")]
         return study_of(runs, pairs, name)
     if name == "rescue":
-        # A lower rate that helps is what speaks against "cannot be saved".
+        # A lower rate that makes good all that was lost is what speaks against "cannot be saved".
         starts = ("restored", "collapsed")
-        ways = {"as before": 0.3, "GSPO": 0.3, "R2": 0.3, "lower rate": 0.3 - lead}
-        means = {
-            f"{when}, {way}": m for when in ("restored", "collapsed") for way, m in ways.items()
-        }
-        means |= {"until 20": 0.5, "until 60": 0.2, "never collapsed": 0.6}
-        runs = [row for arm, mean in means.items() for row in rows(arm, mean)]
-        pairs = [(f"{start}, lower rate", f"{start}, as before") for start in starts]
-        pairs += [("until 60", "until 20"), ("collapsed, lower rate", "never collapsed")]
-        return study_of(runs, pairs, name)
+        ways = {"as before": 0.3, "GSPO": 0.3 + lead, "R2": 0.3, "lower rate": 0.3 - lead}
+        means = {f"{start}, {way}": mean for start in starts for way, mean in ways.items()}
+        means |= {"until 20": 0.5, "until 60": 0.2, "never collapsed": 0.4}
+        runs = [row for arm, mean in means.items() for row in rows(arm, mean, step_size=0.1)]
+        pairs = [(f"{start}, {way}", f"{start}, as before") for start in starts for way in ways]
+        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        pairs += [(f"{start}, lower rate", "never collapsed") for start in starts]
+        return study_of(runs, [*pairs, ("until 60", "until 20")], name)
     if name == "compute":
         arms = ("GSPO", "GSPO, measured range")
         runs = rows("GRPO", 0.5) + [row for arm in arms for row in rows(arm, 0.5 + lead)]
@@ -157,6 +156,19 @@ def made(name: str, lead: float) -> StoredStudy:
     pairs = [(arm, "GRPO") for arm in arms]
     pairs += [("GSPO measured, same step", "GRPO, at that rate")]
     return study_of(runs, pairs, name)
+
+
+@pytest.mark.parametrize(("lead", "verdict"), [(0.2, HOLDS), (-0.2, FAILS)])
+def test_where_grpo_collapses(lead: float, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict_controls, "stored_study", lambda asked: made(asked, lead))
+    assert verdict_controls.holds_where_grpo_collapses().verdict == verdict
+
+
+def test_a_run_that_is_mended_in_part_is_neither_saved_nor_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verdict_controls, "stored_study", lambda asked: made(asked, -0.05))
+    assert verdict_controls.not_to_be_saved().verdict == OPEN
 
 
 def test_the_gain_of_the_second_half() -> None:
