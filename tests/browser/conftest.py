@@ -149,7 +149,7 @@ class Notebook:
     def __init__(self, page):
         self.page = page
 
-    def run_all(self, timeout=150_000):
+    def run_all(self, timeout=400_000):
         """Run every cell as a reader does, and wait for the last, which has not run before."""
         cells = self.page.locator(".jp-Notebook .jp-CodeCell")
         cells.first.wait_for(state="attached")  # its code may be folded

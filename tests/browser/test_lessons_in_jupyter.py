@@ -77,14 +77,14 @@ def moved_and_read(page, notebook, widgets):
     states = []
     for view, (_, slider, *_) in zip(views, widgets, strict=True):
         drag(page, view)
-        page.wait_for_timeout(150)  # the browser saves 50 ms after the hand rests
+        page.wait_for_timeout(600)  # the browser saves 50 ms after the hand rests
         view.get_by_label(slider).first.focus()
     for key in (None, "ArrowRight"):
         for view, (_, slider, *_) in zip(views, widgets, strict=True):
             if key:
                 view.get_by_label(slider, exact=slider in ("update", "rollout")).first.focus()
                 page.keyboard.press(key)
-        page.wait_for_timeout(200)
+        page.wait_for_timeout(900)
         (output,) = notebook.run_cell(-1)
         found = json.loads(output)
         for view, (_, _, name, _), (_, number) in zip(views, widgets, found, strict=True):
@@ -103,11 +103,11 @@ def test_lesson_runs_and_its_widgets_move(open_page, lab, notebook_in, lesson):
     address, token = lab
     page = open_page(width=1200)
     page.goto(f"{address}/lab/tree/{lesson}.ipynb?token={token}")
-    page.get_by_text("| Idle").wait_for(timeout=60_000)
+    page.get_by_text("| Idle").wait_for(timeout=120_000)
     notebook = notebook_in(page)
     notebook.run_all()
     page.wait_for_function(
-        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=30_000
+        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
     )
     moved_and_read(page, notebook, WIDGETS[lesson])
 
@@ -128,10 +128,10 @@ def test_notebook_7_shows_living_widgets(browser, jupyter_with, notebook_in):
     context = browser.new_context(viewport={"width": 1000, "height": 900})
     page = context.new_page()
     page.goto(f"{address}/notebooks/widget.ipynb?token={token}")
-    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=120_000)
     opened = notebook_in(page)
     page.wait_for_timeout(2000)  # until the kernel listens
     opened.run_all()
-    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 1", timeout=30_000)
+    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 1", timeout=120_000)
     moved_and_read(page, opened, widgets)
     context.close()
