@@ -99,7 +99,7 @@ def moved_and_read(page, notebook, widgets):
     return states
 
 
-# Lessons 06 and 07, with their predictions and trainings, did not come to an end in JupyterLab on two
+# Lessons 06 and 07 did not come to an end in JupyterLab on two
 # cores within 400 s when they followed others: they are opened on demand.
 OFTEN = [name for name in WIDGETS if name[:2] not in ("06", "07")]
 
