@@ -98,9 +98,14 @@ SUBMISSIONS: dict[str, tuple[Callable[[Any, Any], None] | None, int | None]] = {
 
 
 @pytest.mark.slow
-def test_nbgrader_grades_every_kind_of_submission(tmp_path: Path, build: ModuleType) -> None:
+def test_nbgrader_grades_every_kind_of_submission(
+    tmp_path: Path, build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nbgrader.api import Gradebook
 
+    # nbgrader calls alembic by its bare name, which only an activated environment finds.
+    scripts = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{scripts}{os.pathsep}{os.environ['PATH']}")
     source = build.SOLUTIONS / f"{NAME}.py"
     solved = build.solved(source)
     folder = tmp_path / "source" / NAME
