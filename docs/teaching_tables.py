@@ -8,7 +8,6 @@ the exercises' table, and the numbers of the misconceptions are computed (``misc
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -16,8 +15,8 @@ from pathlib import Path
 from misconceptions import MISCONCEPTIONS
 
 from gspo_edu.checks import NUMBERS, exercises
-from gspo_edu.files import write_atomically
 from gspo_edu.glossary import terms
+from gspo_edu.made_page import write_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/teaching-tables.md"
@@ -150,14 +149,5 @@ The plans, and how to hand out, collect and grade: [Teacher's guide](teaching.md
 answers: it is for teachers, and for whoever has tried first."""
 
 
-def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description="Write docs/teaching-tables.md.")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page's file")
-    out = parser.parse_args().out
-    write_atomically(out, page().encode())
-    print(out)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(PAGE, page)

@@ -47,22 +47,17 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import nbformat
 
 from gspo_edu import checks
+from gspo_edu.authoring import chosen_texts, notebook_of
 from gspo_edu.checks.board import Exercise, Item
 
 EXERCISES = Path(__file__).resolve().parent
 SOLUTIONS = EXERCISES / "solutions"
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 CODE_STUB, TEXT_STUB = "# YOUR CODE HERE", "YOUR ANSWER HERE"
 HIDDEN = "### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS\n"
 CONFIGURATION = f"""\
@@ -92,24 +87,16 @@ def sources(wanted: list[str]) -> list[Path]:
     Raises:
         SystemExit: if one of ``wanted`` fits no source.
     """
-    known = sorted(SOLUTIONS.glob("*.py"))
-    for start in wanted:
-        if not any(path.name.startswith(start) for path in known):
-            sys.exit(f"no exercise starts with {start!r}; there are {[p.stem for p in known]}")
-    return [path for path in known if not wanted or path.name.startswith(tuple(wanted))]
+    return chosen_texts(SOLUTIONS.glob("*.py"), wanted, "exercise")
 
 
 def solved(source: Path) -> Any:
     """The notebook with solutions and hidden tests, as nbgrader takes it."""
-    notebook = jupytext.read(source, fmt="py:percent")
-    notebook.metadata = nbformat.from_dict(METADATA)
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook = notebook_of(source)
     exercise = checks.exercises()[source.stem.split("_")[0]]
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number:02d}"
+    for cell in notebook.cells:
         given = {key: cell.metadata.pop(key, None) for key in ("role", "check", "answer", "open")}
-        for key in ("cell_marker", "lines_to_next_cell"):
-            cell.metadata.pop(key, None)
+        cell.metadata.pop("lines_to_next_cell", None)
         if given["check"]:
             cell.source = check_source(exercise.item(given["check"]), given["answer"] or "")
         grading = nbgrader_metadata(given, exercise, cell["id"])

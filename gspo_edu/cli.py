@@ -292,15 +292,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, stop_like_ctrl_c)
     command = {"train": train, "compare": compare, "study": study, "config": print_config}
+    with_own_status = {
+        "lessons": lesson_files.run,
+        "progress": classroom.run,
+        "classroom": classroom.run,
+        "inspect": inspection.run,
+        "export": hf_export.run,
+    }
     try:
-        if args.command == "lessons":
-            return lesson_files.run(args)
-        if args.command in ("progress", "classroom"):
-            return classroom.run(args)
-        if args.command == "inspect":
-            return inspection.run(args)
-        if args.command == "export":
-            return hf_export.run(args)
+        if args.command in with_own_status:
+            return with_own_status[args.command](args)
         command[args.command](args)
     except UsageError as error:
         print(f"gspo-edu: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gspo_edu.conventions_table import QUESTIONS, table
-from gspo_edu.files import write_atomically
+from gspo_edu.made_page import write_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/conventions.md"
 INTRODUCTION = """# Conventions of public libraries, on one batch
@@ -37,5 +37,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    write_atomically(PAGE, page().encode())
-    print(PAGE)
+    write_page(PAGE, page)

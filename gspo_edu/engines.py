@@ -24,7 +24,7 @@ from gspo_edu.batch import Rollout
 from gspo_edu.moe.model import TinyMoE
 from gspo_edu.moe.routes import drift
 from gspo_edu.objectives.surrogate import ObjectiveResult
-from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
+from gspo_edu.records import counted_log_ratios
 from gspo_edu.route_split import changed_tokens
 
 ENGINES = ("fp32", "bf16", "int8")
@@ -54,8 +54,8 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scale).round().to(torch.int8), scale
 
 
-def engine_copy(model: TinyMoE, kind: str) -> TinyMoE:
-    """A copy of ``model`` that computes as an engine of ``kind`` does.
+def engine_copy(model: TinyMoE, kind: str, weights: Weights | None = None) -> TinyMoE:
+    """A copy of ``model``, with other ``weights`` if given, that computes as an engine of ``kind``.
 
     Raises:
         ValueError: if there is no such engine.
@@ -63,6 +63,8 @@ def engine_copy(model: TinyMoE, kind: str) -> TinyMoE:
     if kind not in ENGINES:
         raise ValueError(f"engine is {kind!r}; expected one of {', '.join(ENGINES)}.")
     made = copy.deepcopy(model).requires_grad_(False)
+    if weights is not None:
+        made.load_state_dict(weights)
     if kind == "bf16":
         made = made.bfloat16()
     elif kind == "int8":
@@ -109,9 +111,7 @@ class Engine:
         if not self.differs:
             return model
         self.sent.append({name: weight.clone() for name, weight in model.state_dict().items()})
-        made = copy.deepcopy(model)
-        made.load_state_dict(self.sent[0])
-        return engine_copy(made, self.kind)
+        return engine_copy(model, self.kind, self.sent[0])
 
     def state(self) -> Weights:
         """The weights that will still be needed, for a checkpoint."""
@@ -157,9 +157,7 @@ def engine_metrics(
         metrics, ``engine_drift`` (share of expert slots, as ``moe.routes.drift``) and
         ``engine_changed_tokens`` (share of tokens with another expert in some layer).
     """
-    inside = mask.bool()
-    log_r = token_log_ratio(logp, rollout.logp_old, mask)[inside]
-    log_s = sequence_log_ratio(logp, rollout.logp_old, mask)[inside.any(dim=1)]
+    log_r, log_s = counted_log_ratios(logp, rollout.logp_old, mask)
     found = {}
     for name, values in (("token", log_r), ("sequence", log_s)):
         kept = values if len(values) else values.new_zeros(1)
@@ -172,5 +170,5 @@ def engine_metrics(
     if routes is not None and rollout.routes is not None:
         theirs = rollout.routes.answer
         found["engine_drift"] = drift(routes, theirs)
-        found["engine_changed_tokens"] = changed_tokens(routes, theirs)[inside].float().mean()
+        found["engine_changed_tokens"] = changed_tokens(routes, theirs)[mask.bool()].float().mean()
     return found

@@ -37,10 +37,7 @@ def about_held_out(task: Task, rollout: Rollout) -> Record:
 
 def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How far and how unevenly the ratios of a mini-batch have moved."""
-    inside = mask.bool()
-    log_r = token_log_ratio(logp, logp_old, mask)[inside]
-    # An answer without tokens, as a masked one is, has no ratio that could count.
-    log_s = sequence_log_ratio(logp, logp_old, mask)[inside.any(dim=1)]
+    log_r, log_s = counted_log_ratios(logp, logp_old, mask)
     effective = metrics.effective_sample_fraction(log_s) if len(log_s) else log_s.sum()
     return {
         "token_log_ratio_std": spread(log_r),
@@ -50,6 +47,14 @@ def ratio_metrics(logp: Tensor, logp_old: Tensor, mask: Tensor) -> dict[str, Ten
         # The answers come from pi_old, so this estimates KL(pi_old || pi) per token.
         "kl_from_old": metrics.token_weighted_mean(metrics.k3(logp_old, logp), mask),
     }
+
+
+def counted_log_ratios(logp: Tensor, logp_old: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-ratios of the tokens that count, and log s of the answers that have such tokens."""
+    inside = mask.bool()
+    log_r = token_log_ratio(logp, logp_old, mask)[inside]
+    # An answer without tokens, as a masked one is, has no ratio that could count.
+    return log_r, sequence_log_ratio(logp, logp_old, mask)[inside.any(dim=1)]
 
 
 def spread(x: Tensor) -> Tensor:

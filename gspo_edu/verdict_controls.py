@@ -17,6 +17,7 @@ from gspo_edu.verdict_rules import (
     OPEN,
     Finding,
     difference_of,
+    held_out_rewards,
     in_words,
     side,
     verdict_of,
@@ -121,10 +122,7 @@ def more_compute() -> Finding:
 def late_rise(study: StoredStudy, arm: str) -> float:
     """Mean over the seeds of the gain in held-out reward from halfway through to the end."""
     group = study.group(arm)
-    seen: dict[int, dict[int, float]] = {seed: {} for seed in group.values}
-    for row in study.updates:
-        if row["arm"] == arm and row["held_out_reward"] is not None:
-            seen[row["seed"]][row["rollout"]] = row["held_out_reward"]
+    seen = held_out_rewards(study, group)
     half = max(max(rewards) for rewards in seen.values()) / 2
     gains = [
         group.values[seed] - rewards[min(rewards, key=lambda rollout: abs(rollout - half))]

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from pathlib import Path
 
-from gspo_edu.files import write_atomically
+from gspo_edu.made_page import write_page
 from gspo_edu.stored_studies import stored_names, stored_study
 from gspo_edu.verdict_rules import FAILS, HOLDS, LARGE_RATE, OPEN
 from gspo_edu.verdicts import findings
@@ -92,14 +91,5 @@ other seeds; {LARGE_RATE} is large on purpose.
 """
 
 
-def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description="Write docs/what-the-tiny-model-shows.md.")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page's file")
-    out = parser.parse_args().out
-    write_atomically(out, page().encode())
-    print(out)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(PAGE, page)

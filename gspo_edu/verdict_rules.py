@@ -14,7 +14,7 @@ import numpy as np
 
 from gspo_edu.intervals import mean_interval
 from gspo_edu.stored_studies import StoredStudy
-from gspo_edu.study_summary import PairSummary, pair_summary, span
+from gspo_edu.study_summary import GroupSummary, PairSummary, pair_summary, span
 
 HOLDS = "holds in miniature"
 FAILS = "does not hold in miniature"
@@ -63,14 +63,21 @@ def in_words(pair: PairSummary, *, of: str = "") -> str:
     )
 
 
+def held_out_rewards(study: StoredStudy, group: GroupSummary) -> dict[int, dict[int, float]]:
+    """{seed: {rollout: held-out reward}}, wherever it was measured during the group's runs."""
+    seen: dict[int, dict[int, float]] = {seed: {} for seed in group.values}
+    for row in study.updates:
+        own = (row["arm"], row["setting"]) == (group.arm, group.setting)
+        if own and row["held_out_reward"] is not None:
+            seen[row["seed"]][row["rollout"]] = row["held_out_reward"]
+    return seen
+
+
 def drops(study: StoredStudy, arm: str, setting: str) -> dict[int, float]:
     """By seed, how far the last held-out reward lies below the highest of the run (at least 0)."""
     group = study.group(arm, setting)
-    seen: dict[int, list[float]] = {seed: [] for seed in group.values}
-    for row in study.updates:
-        if (row["arm"], row["setting"]) == (arm, setting) and row["held_out_reward"] is not None:
-            seen[row["seed"]].append(row["held_out_reward"])
-    return {s: max([*values, group.values[s]]) - group.values[s] for s, values in seen.items()}
+    seen = held_out_rewards(study, group)
+    return {s: max([*at.values(), group.values[s]]) - group.values[s] for s, at in seen.items()}
 
 
 def ratio_of_means(study: StoredStudy, setting: str, arms: tuple[str, str], metric: str) -> float:

@@ -15,24 +15,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from gspo_edu.authoring import METADATA, chosen_texts, notebook_of
 from gspo_edu.widgets import static_outputs
 
 LESSONS = Path(__file__).resolve().parent
 TEXT = LESSONS / "text"
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 
 
 def texts(wanted: list[str]) -> list[Path]:
@@ -41,22 +36,7 @@ def texts(wanted: list[str]) -> list[Path]:
     Raises:
         SystemExit: if one of ``wanted`` fits no text.
     """
-    known = sorted(TEXT.glob("[0-9][0-9]_*.py"))
-    for start in wanted:
-        if not any(path.name.startswith(start) for path in known):
-            sys.exit(f"no lesson starts with {start!r}; there are {[p.stem for p in known]}")
-    return [path for path in known if not wanted or path.name.startswith(tuple(wanted))]
-
-
-def notebook_of(text: Path) -> Any:
-    """The notebook without outputs that a text file describes."""
-    notebook = jupytext.read(text, fmt="py:percent")
-    notebook.metadata = nbformat.from_dict(METADATA)
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number:02d}"
-        cell.metadata.pop("cell_marker", None)
-    return notebook
+    return chosen_texts(TEXT.glob("[0-9][0-9]_*.py"), wanted, "lesson")
 
 
 def run(notebook: Any) -> None:

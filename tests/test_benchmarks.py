@@ -1,6 +1,5 @@
 """The benchmarks run, report what they measured, and notice what is too slow or fails."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -8,16 +7,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from script_modules import script_module
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 def load(name):
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return script_module(f"benchmarks/{name}.py")
 
 
 def report_of(name, *words):

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import ast
 import math
-from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
+from lesson_cells import code_cells, question_names
 
 from gspo_edu.gradient_map import SHOWN
 from gspo_edu.questions import check_answer
 
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/06_who_gets_the_gradient.py"
-
 
 @pytest.fixture(scope="module")
 def cells() -> list[str]:
-    found = jupytext.read(TEXT, fmt="py:percent").cells
-    return [cell.source for cell in found if cell.cell_type == "code"]
+    return code_cells("06_who_gets_the_gradient")
 
 
 @pytest.fixture(scope="module")
-def names(cells: list[str]) -> dict[str, Any]:
-    """What the imports and the folded cells with the right answers define."""
+def names() -> dict[str, Any]:
     pytest.importorskip("anywidget")
-    found: dict[str, Any] = {}
-    for source in cells:
-        if source.startswith("import ") or "warm_up_1 = (" in source or "question_1 = (" in source:
-            exec(source, found)
-    return found
+    return question_names("06_who_gets_the_gradient")
 
 
 def test_each_objective_has_four_lines(cells: list[str]) -> None:

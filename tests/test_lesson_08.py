@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
+from lesson_cells import question_names
 
 from gspo_edu.config import TrainConfig
 from gspo_edu.initial import initial_policy
 from gspo_edu.questions import check_answer
 from gspo_edu.stored_studies import stored_study
 
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/08_the_experiment.py"
-
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the imports and the folded cells with the right answers define."""
-    found: dict[str, Any] = {}
-    for cell in jupytext.read(TEXT, fmt="py:percent").cells:
-        source = cell.source
-        if source.startswith("import ") or "warm_up_1 = (" in source or "question_1 = (" in source:
-            exec(source, found)
-    return found
+    return question_names("08_the_experiment")
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
+from lesson_cells import question_names
 
 from gspo_edu.questions import check_answer
-
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/09_routing_replay.py"
 
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the imports and the folded cells with the right answers define."""
-    found: dict[str, Any] = {}
-    for cell in jupytext.read(TEXT, fmt="py:percent").cells:
-        starts = ("import ", "warm_up_1 = (", "question_1 = (")
-        if cell.cell_type == "code" and cell.source.startswith(starts):
-            exec(cell.source, found)
-    return found
+    return question_names("09_routing_replay")
 
 
 @pytest.mark.parametrize(

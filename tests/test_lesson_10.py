@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
 import torch
+from lesson_cells import question_names
 
 from gspo_edu.questions import check_answer
 from gspo_edu.ratios import sequence_ratio
 from gspo_edu.stored_studies import stored_study
 
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/10_engines.py"
-
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the imports and the folded cells with the right answers define."""
-    found: dict[str, Any] = {}
-    for cell in jupytext.read(TEXT, fmt="py:percent").cells:
-        starts = ("import ", "warm_up_1 = (", "question_1 = (")
-        if cell.cell_type == "code" and cell.source.startswith(starts):
-            exec(cell.source, found)
-    return found
+    return question_names("10_engines")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
 import torch
+from lesson_cells import question_names
 
 from gspo_edu.advantages import group_advantages
 from gspo_edu.objectives import grpo, gspo
@@ -20,17 +19,10 @@ pytest.importorskip("trl", reason="the extra 'real' is not installed")
 
 from gspo_edu import trl_toy
 
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/11_in_trl.py"
-
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the folded cells with the right answers define."""
-    found: dict[str, Any] = {"math": math}
-    for cell in jupytext.read(TEXT, fmt="py:percent").cells:
-        if cell.cell_type == "code" and cell.source.startswith(("warm_up_1 = (", "question_1 = (")):
-            exec(cell.source, found)
-    return found
+    return question_names("11_in_trl", math=math)
 
 
 @pytest.mark.parametrize(

@@ -6,31 +6,23 @@ import math
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import pytest
+from lesson_cells import code_cells, question_names
 
 from gspo_edu import figure_reading as reading
 from gspo_edu.paper_page import GSPO_ANSWERS, QUESTIONS, page
 from gspo_edu.plots import png
 from gspo_edu.questions import check_answer
 
-TEXT = Path(__file__).resolve().parents[1] / "lessons/text/12_critical_reading.py"
-
 
 @pytest.fixture(scope="module")
 def cells() -> list[str]:
-    found = jupytext.read(TEXT, fmt="py:percent").cells
-    return [cell.source for cell in found if cell.cell_type == "code"]
+    return code_cells("12_critical_reading")
 
 
 @pytest.fixture(scope="module")
-def names(cells: list[str]) -> dict[str, Any]:
-    """What the imports and the folded cells with the right answers define."""
-    found: dict[str, Any] = {}
-    for source in cells:
-        if source.startswith("import ") or "warm_up_1 = (" in source or "question_1 = (" in source:
-            exec(source, found)
-    return found
+def names() -> dict[str, Any]:
+    return question_names("12_critical_reading")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from script_modules import script_module
 
 for needed in ("anywidget", "jinja2", "latex2mathml", "mdit_py_plugins", "pygments"):
     pytest.importorskip(needed)
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from course_site import lesson, links, pages, text  # noqa: E402
 
-from gspo_edu.widgets import OneAnswer  # noqa: E402
+from gspo_edu.widgets import WIDGETS, OneAnswer  # noqa: E402
 from gspo_edu.widgets.base import STATE  # noqa: E402
 
 TWO = ["02", "05"]
@@ -78,9 +78,7 @@ def test_stored_state_of_each_widget_is_on_its_page(site: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "lessons").glob("*.ipynb")), ids=lambda p: p.stem)
 def test_every_widget_of_a_lesson_is_stored_with_its_state(path: Path) -> None:
-    shown = re.compile(
-        r"^(?:\w+ = )?(" + "|".join(k.__name__ for k in pages.WIDGETS) + r")\(", re.M
-    )
+    shown = re.compile(r"^(?:\w+ = )?(" + "|".join(k.__name__ for k in WIDGETS) + r")\(", re.M)
     wanted, stored = 0, 0
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
@@ -221,11 +219,7 @@ def test_a_style_that_loads_what_is_not_there_is_a_fault(tmp_path: Path, address
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    spec = importlib.util.spec_from_file_location("build_site", ROOT / "docs/build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
+    build = script_module("docs/build.py")
     monkeypatch.setattr(sys, "argv", ["build.py", "--out", str(tmp_path / "new"), "00"])
     assert build.main() == 0
     assert build.main() == 0  # over the earlier one

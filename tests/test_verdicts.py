@@ -70,10 +70,11 @@ def test_falls_are_from_the_highest_point() -> None:
     runs = rows("A", 0.5)[:2]
     study = study_of(runs, [])
     values = {0: (0.2, 0.9, None, 0.48), 1: (0.1, 0.2, None, 0.3)}
+    of_a = {"arm": "A", "setting": "the only setting"}
     updates = [
-        {"arm": "A", "setting": "the only setting", "seed": seed, "held_out_reward": value}
+        {**of_a, "seed": seed, "rollout": rollout, "held_out_reward": value}
         for seed, seen in values.items()
-        for value in seen
+        for rollout, value in enumerate(seen)
     ]
     fake = type("Fake", (), {"group": study.group, "updates": updates})()
     found = drops(fake, "A", "the only setting")
@@ -139,8 +140,12 @@ def made(name: str, lead: float) -> StoredStudy:
         means = {f"{start}, {way}": mean for start in starts for way, mean in ways.items()}
         means |= {"until 20": 0.5, "until 60": 0.2, "never collapsed": 0.4}
         runs = [row for arm, mean in means.items() for row in rows(arm, mean, step_size=0.1)]
-        pairs = [(f"{start}, {way}", f"{start}, as before") for start in starts for way in ways]
-        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        pairs = [
+            (f"{start}, {way}", f"{start}, as before")
+            for start in starts
+            for way in ways
+            if way != "as before"
+        ]
         pairs += [(f"{start}, lower rate", "never collapsed") for start in starts]
         return study_of(runs, [*pairs, ("until 60", "until 20")], name)
     if name == "compute":
@@ -174,8 +179,9 @@ def test_a_run_that_is_mended_in_part_is_neither_saved_nor_lost(
 def test_the_gain_of_the_second_half() -> None:
     study = study_of(rows("A", 0.5)[:2], [])
     seen = {0: {0: 0.1, 20: 0.2, 40: 0.4}, 1: {0: 0.1, 20: 0.3, 40: 0.4}}
+    of_a = {"arm": "A", "setting": "the only setting"}
     updates = [
-        {"arm": "A", "seed": seed, "rollout": rollout, "held_out_reward": reward}
+        {**of_a, "seed": seed, "rollout": rollout, "held_out_reward": reward}
         for seed, rewards in seen.items()
         for rollout, reward in rewards.items()
     ]

@@ -18,11 +18,10 @@ from matplotlib import get_data_path
 from course_site.lesson import Lesson, joined, read_lesson
 from course_site.links import faults
 from course_site.text import Heading, Text, term_anchor
-from gspo_edu import widgets
 from gspo_edu.glossary import LANGUAGES, terms
 from gspo_edu.lesson_files import copy_lessons
+from gspo_edu.widgets import WIDGETS
 from gspo_edu.widgets.assets import script, source
-from gspo_edu.widgets.base import LessonWidget
 from gspo_edu.widgets.page import MODEL, to_html
 
 HERE = Path(__file__).resolve().parent
@@ -31,16 +30,6 @@ LESSONS, DOCS = ROOT / "lessons", ROOT / "docs"
 ROW = re.compile(r"^\| \[\d\d (.+?)\]\(lessons/(\w+)\.ipynb\) \| (.+?) \|$", re.MULTILINE)
 MINUTES = re.compile(r"\*\*Time:\*\*\s+(\d+)\s+minutes")
 NEEDS = re.compile(r"\*\*You need:?\*\*(.+?)(?:\*\*Time|\.\s)", re.DOTALL)
-# In the order in which a reader meets them.
-WIDGETS: tuple[type[LessonWidget], ...] = (
-    widgets.GroupAdvantage,
-    widgets.RatioClip,
-    widgets.OneAnswer,
-    widgets.LengthSpread,
-    widgets.GradientWeights,
-    widgets.Routes,
-    widgets.TrainingReplay,
-)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ except ModuleNotFoundError as missing:
         "gspo_edu.widgets needs the package anywidget; install it with `pip install anywidget`."
     ) from missing
 
+from gspo_edu.widgets.base import LessonWidget
 from gspo_edu.widgets.gradient_weights import GradientWeights
 from gspo_edu.widgets.group_advantage import GroupAdvantage
 from gspo_edu.widgets.length_spread import LengthSpread
@@ -53,7 +54,19 @@ from gspo_edu.widgets.routes import Routes
 from gspo_edu.widgets.stored import static_outputs
 from gspo_edu.widgets.training_replay import TrainingReplay
 
+# In the order in which a reader meets them.
+WIDGETS: tuple[type[LessonWidget], ...] = (
+    GroupAdvantage,
+    RatioClip,
+    OneAnswer,
+    LengthSpread,
+    GradientWeights,
+    Routes,
+    TrainingReplay,
+)
+
 __all__ = [
+    "WIDGETS",
     "GradientWeights",
     "GroupAdvantage",
     "LengthSpread",

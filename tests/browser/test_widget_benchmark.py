@@ -1,11 +1,10 @@
 """The benchmark of the widgets runs, and a page that is too slow or too large fails it."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
+from script_modules import script_module
 
 pytest.importorskip("anywidget")
 pytestmark = pytest.mark.browser
@@ -13,11 +12,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def benchmark(browser):  # skips where there is no browser
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "widgets.py"
-    spec = importlib.util.spec_from_file_location("benchmark_widgets", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("benchmarks/widgets.py")
 
 
 ROWS = {

@@ -9,6 +9,7 @@ pytest.importorskip("anywidget")
 
 from gspo_edu.gradient_map import SHOWN, silent
 from gspo_edu.widgets import (
+    WIDGETS,
     GradientWeights,
     GroupAdvantage,
     LengthSpread,
@@ -20,15 +21,6 @@ from gspo_edu.widgets import (
 )
 
 pytestmark = pytest.mark.browser
-WIDGETS = [
-    RatioClip,
-    OneAnswer,
-    LengthSpread,
-    GroupAdvantage,
-    GradientWeights,
-    Routes,
-    TrainingReplay,
-]
 
 
 @pytest.fixture
@@ -536,7 +528,11 @@ FRAMES = """
         (Routes(), 0),
         (TrainingReplay(), 0),
     ],
-    ids=["RatioClip", "OneAnswer of 100 tokens", *[c.__name__ for c in (WIDGETS[2], *WIDGETS[4:])]],
+    ids=[
+        "RatioClip",
+        "OneAnswer of 100 tokens",
+        *[c.__name__ for c in (LengthSpread, *WIDGETS[4:])],
+    ],
 )
 def test_frames_while_dragging(show, record_property, widget, index):
     page = show(widget)

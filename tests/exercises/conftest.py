@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from script_modules import script_module
 
 from gspo_edu import predictions
 
@@ -19,12 +19,7 @@ EXERCISES = ROOT / "exercises"
 @pytest.fixture(scope="session")
 def build() -> ModuleType:
     """exercises/build.py."""
-    spec = importlib.util.spec_from_file_location("exercises_build", EXERCISES / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("exercises/build.py")
 
 
 @pytest.fixture

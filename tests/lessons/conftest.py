@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_modules import script_module
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -15,12 +15,7 @@ LESSONS = ROOT / "lessons"
 @pytest.fixture(scope="session")
 def build() -> ModuleType:
     """lessons/build.py, the tool that makes notebooks out of texts."""
-    spec = importlib.util.spec_from_file_location("lessons_build", LESSONS / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("lessons/build.py")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -24,6 +24,7 @@ from gspo_edu.gradient_map import SHOWN, silent
 from gspo_edu.objectives import OBJECTIVES
 from gspo_edu.one_batch import ONE_BATCH
 from gspo_edu.widgets import (
+    WIDGETS,
     GradientWeights,
     GroupAdvantage,
     LengthSpread,
@@ -38,15 +39,6 @@ from gspo_edu.widgets.assets import module, parts, source
 from gspo_edu.widgets.base import CLIP_RANGES, STATE
 from gspo_edu.widgets.gradient_weights import KEYWORDS
 
-WIDGETS = [
-    RatioClip,
-    OneAnswer,
-    LengthSpread,
-    GroupAdvantage,
-    GradientWeights,
-    Routes,
-    TrainingReplay,
-]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 every_widget = pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
 
