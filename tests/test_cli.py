@@ -16,6 +16,7 @@ import torch
 from gspo_edu import __version__, cli
 from gspo_edu.checkpoint import load_card, save_policy, shipped_policies
 from gspo_edu.config import OF_CORRECTION, OF_CRITIC, TrainConfig, preset_names
+from gspo_edu.config_flags import config_of, default_folder
 from gspo_edu.run_lock import only_one
 from gspo_edu.runs import read_config
 
@@ -154,7 +155,7 @@ def test_every_field_is_a_flag_and_comes_back_through_a_file(says, tmp_path, nam
     path = tmp_path / "settings.toml"
     path.write_text(printed, encoding="utf-8")
     args = cli.parser().parse_args(["train", "--config", str(path)])
-    assert cli.config_of(args) == TrainConfig(**settings)
+    assert config_of(args) == TrainConfig(**settings)
     assert says("config", "--config", path)[1] == printed
 
 
@@ -162,7 +163,7 @@ def test_flags_win_over_the_file(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text("lr = 0.5\nseed = 4\nclip_low = 0.1\n")
     words = ["train", "--config", str(path), "--lr", "0.25", "--clip-low", "none"]
-    config = cli.config_of(cli.parser().parse_args(words))
+    config = config_of(cli.parser().parse_args(words))
     assert (config.lr, config.seed, config.clip_low) == (0.25, 4, None)
 
 
@@ -437,7 +438,7 @@ def test_a_stopped_compare_says_how_to_go_on(says, tmp_path, monkeypatch):
 
 def test_compare_takes_settings_of_its_objectives():
     args = cli.parser().parse_args(["compare", "--objectives", "cispo", "--cap", "3"])
-    assert cli.config_of(args, objective="cispo").cap == 3
+    assert config_of(args, objective="cispo").cap == 3
 
 
 def test_version(says):
@@ -532,9 +533,9 @@ def test_what_trains_nothing_works_without_what_is_heavy(tmp_path, words, status
 )
 def test_runs_with_other_settings_get_other_folders(words, folder):
     args = cli.parser().parse_args(words.split())
-    config = cli.config_of(args)
+    config = config_of(args)
     first = "compare" if args.command == "compare" else f"{config.objective}-seed{config.seed}"
-    assert cli.default_folder(first, args) == Path("runs") / folder
+    assert default_folder(first, args) == Path("runs") / folder
 
 
 def test_the_reader_is_told_the_command_that_started_it():

@@ -116,6 +116,7 @@ def test_other_shapes_and_tasks_start_cold():
 )
 def test_the_command_on_a_card_asks_for_the_same_policy(changes):
     from gspo_edu import cli
+    from gspo_edu.config_flags import config_of
     from gspo_edu.initial import given_shape
     from gspo_edu.moe import ModelConfig
     from gspo_edu.tasks.base import VOCAB_SIZE
@@ -124,7 +125,7 @@ def test_the_command_on_a_card_asks_for_the_same_policy(changes):
     wanted = ModelConfig(VOCAB_SIZE, **given_shape(config))
     words = cold_start_command(config, wanted).split()
     assert words[0] == "gspo-edu"
-    again = cli.config_of(cli.parser().parse_args(words[1:]))
+    again = config_of(cli.parser().parse_args(words[1:]))
     assert ModelConfig(VOCAB_SIZE, **given_shape(again)) == wanted
     for name in ("init", "rollouts", "task", "task_size", "cold_start_steps", "cold_start_noise"):
         assert getattr(again, name) == getattr(config, name), name
