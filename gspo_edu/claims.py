@@ -136,6 +136,7 @@ class Claim:
         measured: what the course's studies are asked.
         status: one of ``STATUS``.
         verdict: what an honest reader may say.
+        open: what nobody has shown, and which measurement would tell.
     """
 
     key: str
@@ -145,6 +146,7 @@ class Claim:
     measured: tuple[Measurement, ...]
     status: str
     verdict: str
+    open: str
 
     @property
     def kinds(self) -> str:
@@ -169,6 +171,7 @@ class Claim:
             "Against, or limits": self.side("against"),
             "Measured here": self.here,
             f"Verdict: {self.status}": [self.verdict],
+            "Open": [self.open],
         }
         return {heading: entries for heading, entries in parts.items() if entries}
 

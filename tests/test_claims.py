@@ -22,6 +22,7 @@ from gspo_edu.claims import (
     overview,
 )
 from gspo_edu.stored_studies import stored_study
+from gspo_edu.study_cells import in_words
 from gspo_edu.study_file import STUDIES, read_study
 
 TEXTS = Path(__file__).resolve().parents[1] / "lessons/text"
@@ -31,6 +32,8 @@ TEXTS = Path(__file__).resolve().parents[1] / "lessons/text"
 def test_a_row_is_whole(row: Claim) -> None:
     assert row.claim.endswith(".")
     assert row.verdict.endswith((".", "?"))
+    assert row.open.endswith(".")
+    assert row.open in str(row)
     assert row.by
     assert row.status in STATUS
     assert row.evidence
@@ -70,6 +73,7 @@ def test_what_is_measured_can_be_asked_of_the_study_file(row: Claim) -> None:
         study = read_study(STUDIES / f"{one.study}.toml")
         arms = {arm["name"] for arm in tomllib.loads(study.text)["arm"]}
         assert {one.first, one.second} <= arms
+        assert one.setting in {in_words(cell.setting) for cell in study.cells}
         assert one.metric is None or one.metric in METRICS
 
 

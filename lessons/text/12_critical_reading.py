@@ -42,6 +42,7 @@ from gspo_edu.plots import show
 from gspo_edu.predictions import predict, reconcile, say, summary_picture
 from gspo_edu.questions import check_answer
 from gspo_edu.stored_studies import stored_study
+from gspo_edu.verdict_rules import difference_of
 
 # %% [markdown]
 r"""
@@ -147,8 +148,8 @@ display(overview())
 r"""
 **How to read it.** Go down the column *Evidence*. P alone means: nobody outside has shown it. I
 means that others have looked; T that this course has tried something on its tiny model. Then the
-column *Status*. How many claims of the list are settled by measurements alone? Count before you run
-the next cell.
+column *Status*. How many claims of the list are settled, and how many of these by an experiment?
+Count before you run the next cell.
 """
 
 # %%
@@ -192,13 +193,18 @@ Notice four things, because you will meet them in every paper.
 
 The letter T is you and this course. Lesson 08 went through the two studies; here is the core of
 them again, because now the question is not what came out, but **what one may write about it**.
-`calm`: 8 experts, 40 rollouts, answers of six tokens or so. `stormy`: 32 experts, longer walks.
-Each method has the learning rate that suits it best.
+`calm`: 8 experts, 40 rollouts. `stormy`: 32 experts, 30 rollouts, longer walks. Each method has the
+learning rate that suits it best.
 """
 
 # %%
 calm, stormy = stored_study("calm"), stored_study("stormy")
 BEST = "lr tuned"
+lengths = []
+for study in (calm, stormy):
+    runs = [row for row in study.runs if row["setting"] == BEST]
+    lengths.append(np.mean([row["length"] for row in runs]))
+    print(f"{study.name}: answers of {lengths[-1]:.1f} tokens on average")
 print("held-out reward minus GRPO's on the same seed (interval adjusted for all comparisons)")
 pairs = {}
 for study in (calm, stormy):
@@ -248,8 +254,8 @@ reconcile(
     "b",
     "it names the task and the range, and it does not turn what was not seen into a finding.",
     {
-        "a": "the paper's range was chosen for answers of thousands of tokens; ours have six to "
-        "nine. And a paper about 48 layers is not refuted by two.",
+        "a": f"the paper's range was meant for much longer answers than {lengths[0]:.0f} to "
+        f"{lengths[1]:.0f} tokens. And a paper about 48 layers is not refuted by two.",
         "c": f"no clear difference is not equality: {low:+.3f} and {high:+.3f} stay possible.",
         "d": f"eight paired seeds are enough for {pairs['calm', 'GSPO'].mean:+.3f}. They say "
         "something about this task, and nothing about others.",
@@ -263,9 +269,9 @@ You must read your own result as strictly as the authors'. Three habits from the
 - **Conditions belong into the sentence.** Not "GSPO is worse", but where, with which range, at
   which rates.
 - **"No clear difference" comes with its interval**, which says what was too small to be seen.
-- **Multiple comparisons.** Among twenty true nothings one looks like a difference by its own 95 %
-  interval. So a study with many comparisons widens its intervals (last line), and what was a
-  difference may be none any more.
+- **Multiple comparisons.** Of twenty true nothings one, on average, looks like a difference by its
+  own 95 % interval. So a study with many comparisons widens its intervals (last line), and what was
+  a difference may be none any more.
 
 The same statements for all studies, with their numbers, stand in
 [What the tiny model shows](../docs/what-the-tiny-model-shows.md).
@@ -289,16 +295,19 @@ for arm in ("GSPO", "GSPO, measured range", "GSPO, 0.2"):
     times[arm] = share / grpo_clip
     print(f"calm    {arm:21} {share:8.2%}   {times[arm]:5.2f} times GRPO's   reward {reward:.3f}")
 assert 20 < times["GSPO"] < 30
+assert 0.38 < times["GSPO"] * grpo_clip < 0.42
 assert 5 < times["GSPO, measured range"] < 12
 assert times["GSPO, 0.2"] < 0.5
 large = [stormy.group(arm, "lr 0.004").means["clip"] for arm in ("GSPO", "GRPO")]
 print(f"stormy, rate 0.004: {large[0]:.1%} and {large[1]:.1%}, {large[0] / large[1]:.2f} times")
-assert large[0] / large[1] < 10
+assert 5 < large[0] / large[1] < 6
 
 # %% [markdown]
 r"""
-**The count** holds with one order of magnitude instead of two. GSPO's 40 % are close to what is
-possible, since about one half is the ceiling (lesson 05); it is GRPO's share that differs.
+**The count** holds with one order of magnitude instead of two, and in the storm at the large rate
+with less than one. GSPO clips about two fifths. Where the sign of the advantage has nothing to do
+with s, about one half is the ceiling (lesson 05), so that share can hardly grow: the factor depends
+on GRPO's.
 
 **"Other ranges do not change it"** does not hold here. From 3e-4 to 0.2 the factor goes from above
 20 to below 1. The authors may have tried a narrower set of ranges; the paper does not list them.
@@ -347,11 +356,14 @@ print(f"learning rates: GSPO {rates[control.first]:.4f}, GRPO {rates['GRPO']:.4f
 print("GRPO in the storm, mean of the three tuning seeds, by learning rate")
 tried = {}
 for row in stormy.tuning:
-    if row["arm"] == "GRPO" and row["lr"] >= 1e-3:
-        tried.setdefault(row["lr"], []).append(row["reward"])
-by_rate = {rate: float(np.mean(rewards)) for rate, rewards in sorted(tried.items())}
+    tried.setdefault((row["arm"], row["lr"]), []).append(row["reward"])
+by_rate = {rate: float(np.mean(tried["GRPO", rate])) for rate in (0.001, 0.002, 0.004)}
 for rate, reward in by_rate.items():
     print(f"   {rate:g}: {reward:.3f}")
+arms = {arm for arm, _ in tried}
+gaining = [arm for arm in arms if np.mean(tried[arm, 0.002]) > np.mean(tried[arm, 0.004])]
+print(f"better at 0.002 than at 0.004: {len(gaining)} of {len(arms)} arms")
+assert len(gaining) == len(arms)
 halved = by_rate[0.002] - by_rate[0.004]
 print(f"halving the large rate gives GRPO {halved:+.3f}")
 rival = matched.pair(control.first, "GRPO, at that rate")
@@ -376,11 +388,11 @@ reconcile(
 
 # %% [markdown]
 r"""
-Matching the step means turning another knob, and in the storm everybody fares better with that knob
-turned down. So this course ran the fair rival as well: *GRPO at GSPO's rate*. It ends no lower than
-GSPO. The sentence that is left: *at equal steps GSPO was ahead, and its lower rate is reason
-enough.* A study of your own course can have a hole, too. Look for it first where the result pleases
-you.
+Matching the step means turning another knob, and in the storm every arm fares better with that knob
+turned down from where the comparison stands. So this course ran the fair rival as well: *GRPO at
+GSPO's rate*. It ends no lower than GSPO. The sentence that is left: *at equal steps GSPO was ahead,
+and its lower rate is reason enough.* A study of your own course can have a hole, too. Look for it
+first where the result pleases you.
 
 ## 5 · How to read a figure
 
@@ -458,11 +470,13 @@ from 0, the start, the differences on equal seeds.
 """
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+ends = [calm.group(arm, BEST).mean for arm in ("GRPO", "GSPO", "GSPO, measured range")]
 show(
     honest_figure(),
     "Left: held-out reward of eight seeds after 40 rollouts for GRPO, GSPO with the paper's range "
-    "and GSPO with a measured range, about 0.67, 0.61 and 0.66, all well above the start of 0.31. "
-    "Right: paired differences to GRPO, all below 0 for the paper's range, around 0 for the other.",
+    f"and GSPO with a measured range, about {ends[0]:.2f}, {ends[1]:.2f} and {ends[2]:.2f}, all "
+    f"well above the start of {calm.group('GRPO', BEST).means['start']:.2f}. Right: "
+    "paired differences to GRPO, all below 0 for the paper's range, around 0 for the other.",
 )
 
 # %% [markdown]
@@ -553,11 +567,12 @@ assert 0.9 < storm_drift[0] / storm_drift[1] < 1.1
 
 # %% [markdown]
 r"""
-Experts change under GSPO as well. In the calm they change a little less with the narrow range,
-because the policy moves less, and a little more with the wide one; in the storm as much as under
-GRPO. What the *paper* says is something else: the experts change, and the likelihood of a whole
-answer hardly notices. Keeping the activations consistent is what **Routing Replay** does, the
-remedy that GSPO is meant to make needless.
+Experts change under GSPO as well. In the calm a little less than under GRPO with the narrow range,
+a little more with the wide one; in the storm as much. In the calm, drift goes with how far the
+policy moves. (Five arms of one study: a hint that the step is the reason, and no proof.) What the
+*paper* says is something else: the experts change, and the likelihood of a whole answer hardly
+notices. Keeping the activations consistent is what **Routing Replay** does, the remedy that GSPO is
+meant to make needless.
 
 **Your turn.** Rewrite the press sentence so that it is right, in at most 25 words. A good one says
 who claims it, does not say that activations stay the same, and names what stays stable instead.
@@ -623,15 +638,16 @@ Three more things can be learned from this row.
 
 **Conditions again.** In that paper replay is essential *with several updates per rollout*; with one
 it brought nothing. Which kind of replay is better depends on how many. Without its conditions the
-sentence is wrong half of the time.
+sentence is wrong wherever they are not met.
 
-**Remedies overlap.** In the R3 paper's table GSPO and replay both help GRPO. Question 3 below asks
-how much each explains, and the shares add up to more than 1. Two remedies for one illness do.
+**Remedies overlap.** In the R3 paper's table (as reading notes give it) GSPO and replay both help
+GRPO. Question 3 below asks how much each explains, and the shares add up to more than 1. Two
+remedies for one illness do.
 
-**Our own studies cannot decide it.** Replay makes no clear difference in either (below). In `calm`
-the routes hardly move; in `stormy` at the large rate they do, but there nothing learns, with or
-without replay. Absence of a difference where there is no illness, or no life, says nothing about
-the medicine.
+**No illness, no test.** In `calm` and `stormy` replay makes no clear difference (below). In `calm`
+the routes hardly move. In `stormy` at the large rate they do, but so little is learned there that
+the share of right answers hardly leaves its start. Absence of a difference where there is no
+illness, or hardly any life, says nothing about the medicine.
 """
 
 # %%
@@ -645,13 +661,79 @@ for where, setting in ((calm, BEST), (stormy, BEST), (stormy, "lr 0.004")):
     same = where.group("GRPO + R2", setting).values == where.group("GRPO + R3", setting).values
     assert same
 print("R2 and R3 are the same here, seed by seed, since one engine samples and trains.")
+before = np.mean([row["held_out_exact_before"] for row in stormy.runs])
+after = stormy.group("GRPO", "lr 0.004").means["right"]
+print(f"stormy, lr 0.004: right answers {before:.1%} before training, {after:.1%} after it")
+assert after - before < 0.02
 
 # %% [markdown]
 r"""
+A third study, `replay`, is made for the question: another engine samples (in bfloat16), so that R2
+and R3 differ, and GSPO is run with and without replay, too. At the rate that suited both in
+`stormy`:
+"""
+
+# %%
+with_engine = stored_study("replay")
+measured_range = "GSPO, measured range"
+gains = {arm: with_engine.pair(f"{arm} + R3", arm, "lr 0.001") for arm in ("GRPO", measured_range)}
+for arm, pair in gains.items():
+    low, high = pair.adjusted
+    print(f"R3 adds {pair.mean:+.3f} ({low:+.3f} to {high:+.3f}) to {arm}: {pair.verdict}")
+assert gains["GRPO"].verdict == "a difference"
+assert gains[measured_range].verdict != "a difference"
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "12 one yes, one no",
+    "A clear gain under GRPO, no clear gain under GSPO. Which sentence do these two lines allow?",
+    {
+        "a": "GRPO needs replay and GSPO does not, as the paper says, in miniature",
+        "b": "replay gains more under GRPO than under GSPO",
+        "c": "replay gains something under GRPO; whether it gains less under GSPO is open",
+        "d": "under GSPO replay does nothing",
+    },
+    my_guess,
+)
+
+# %%
+gap, (low, high) = difference_of(gains["GRPO"], gains[measured_range])
+print(f"gain under GRPO minus gain under GSPO: {gap:+.3f} ({low:+.3f} to {high:+.3f})")
+print("(this interval is not even adjusted for other comparisons)")
+learned = with_engine.group("GRPO", "lr 0.001")
+print(f"GRPO without replay: from {learned.means['start']:.3f} to {learned.mean:.3f}")
+assert low < 0 < high
+assert {stormy.group(arm, BEST).means["lr"] for arm in gains} == {0.001}
+assert gains[measured_range].adjusted[1] > gains["GRPO"].mean
+assert min(learned.values.values()) > learned.means["start"] + 0.2
+
+# %% tags=["reconcile"] jupyter={"source_hidden": true}
+reconcile(
+    "12 one yes, one no",
+    "c",
+    f"the two gains differ by {gap:+.3f} ({low:+.3f} to {high:+.3f}), and 0 lies inside.",
+    {
+        "a": f"GRPO learns without it, from {learned.means['start']:.2f} to {learned.mean:.2f}. A "
+        "gain is not a need.",
+        "b": "that is a third comparison, of the two gains with each other, seed by seed. Neither "
+        "line makes it; the cell above does.",
+        "d": f"up to {gains[measured_range].adjusted[1]:+.3f} stays possible, which is more than "
+        "what was found under GRPO.",
+    },
+)
+
+# %% [markdown]
+r"""
+**One yes and one no are not a difference.** An interval that just leaves 0 out, beside one that
+just keeps it in: the eye takes the two verdicts for opposites, and the two numbers may be
+neighbours. Whoever claims that a remedy helps *here and not there* owes the difference of the two
+gains. Look for it in the next paper, and in the next summary of our own studies.
+
 **Without experts.** On a dense model the argument about routes falls away altogether, so one might
-expect a small difference. The row `dense_small` has one public run that says so and one large
-study that says otherwise. `python course.py compare --dense` runs the tiny model without experts:
-predict first.
+expect a small difference. The row `dense_small` has one public run of each that says so, and one
+large study that points the other way (its rival is DAPO's loss, not GRPO's own). The tiny model
+without experts is run by `python course.py compare --dense`: predict first.
 """
 
 # %% tags=["nbval-ignore-output"]
@@ -692,6 +774,22 @@ Opinions are not worthless. "Standard" contains something that can be checked: w
 do its inventors use today? And a good benchmark result of a finished model is a fact about the
 *model*. It says nothing about one part of its training, because everything else differs, too. For
 that, one needs an **ablation**: the same recipe without that part.
+
+### What is open
+
+The last line of each row says what nobody has shown so far, and which measurement would tell. (It
+is what the course has not found, not what cannot exist: if you know better, you have a row to
+mend.) Read it as a list of experiments that somebody could run.
+"""
+
+# %% tags=["nbval-ignore-output"]
+for row in found:
+    say(f"{row.key} ({row.status}): {row.open}")
+
+# %% [markdown]
+r"""
+Go through them once more. How often is the answer *several seeds*, *equal care*, or *the difference
+of two differences*? Much of what is open about GSPO is open for want of controls.
 
 ## 9 · One page for the next paper
 
@@ -827,9 +925,9 @@ check_answer(my_answer, *question_2)
 
 # %% [markdown]
 r"""
-**3.** The R3 paper's table (means of four tests, at the best checkpoint): GRPO 48.84, GSPO 66.76,
-GRPO + R3 68.05, GSPO + R3 69.00. Of the way from the first to the last, which share does GSPO alone
-make, which replay alone? Give the **sum** of the two shares.
+**3.** The R3 paper's table, as reading notes give it (means of four tests, at the best checkpoint):
+GRPO 48.84, GSPO 66.76, GRPO + R3 68.05, GSPO + R3 69.00. Of the way from the first to the last,
+which share does GSPO alone make, which replay alone? Give the **sum** of the two shares.
 """
 
 # %% tags=["question"]
