@@ -13,6 +13,7 @@ from gspo_edu.config import TrainConfig
 from gspo_edu.engines import Engine, engine_copy, quantize
 from gspo_edu.moe.routes import drift
 from gspo_edu.objectives import OBJECTIVES
+from gspo_edu.objectives.corrections import correction_weight
 from gspo_edu.ratios import sequence_log_ratio, token_log_ratio
 from gspo_edu.runs import METRICS, prepare_folder, run
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
@@ -241,6 +242,13 @@ def test_a_correction_weighs_what_the_trainer_learns_from(trainer, calm, walk, d
         norms[name] = one.one_update(old, advantages)["grad_norm"]
     assert norms["tis"] == pytest.approx(1e-6 * norms["none"], rel=1e-3)
     assert norms["icepop"] < 0.3 * norms["none"]
+
+
+def test_icepop_from_zero_on_masks_only_what_is_too_large() -> None:
+    rho = torch.tensor([[0.01, 1.0, 2.0, 3.0]])
+    given = rho.log(), torch.zeros(1, 4), torch.ones(1, 4)
+    weight = correction_weight({"kind": "icepop", "low": 0.0, "high": 2.5}, *given)
+    assert_close(weight, torch.tensor([[0.01, 1.0, 2.0, 0.0]]))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ CORRECTIONS = [
     None,
     {"kind": "tis", "cap": 1.1},
     {"kind": "icepop", "low": 0.9, "high": 1.2},
+    {"kind": "icepop", "low": 0.0, "high": 1.1},
 ]
 GARBAGE = [math.nan, math.inf, -math.inf, -1e30, 7.0]
 few = settings(derandomize=True, max_examples=18, deadline=None)

@@ -24,8 +24,11 @@ def correction_weight(
 
     rho = pi_old(trainer) / pi_old(sampler), detached; at level "answer" its geometric mean over the
     answer. ``{"kind": "tis", "cap": 2.0}`` truncates: min(rho, cap). ``{"kind": "icepop",
-    "low": 0.5, "high": 5.0}`` drops what lies outside [low, high]. Both act on the policy term
-    only, never on the KL term.
+    "low": 0.5, "high": 5.0}`` drops what lies outside [low, high]; with low 0 that is masked
+    importance sampling, which drops only what is too large. Both act on the policy term only, never
+    on the KL term.
+
+    Sources: TIS, Yao et al. 2025 (key ``tis`` of the bibliography); IcePop, arXiv 2510.18855.
 
     Raises:
         ValueError: if the kind or a setting is unknown or out of range, or ``logp_rollout`` is
