@@ -599,7 +599,8 @@ print("  four updates therefore understates the share at the later ones.")
 print("- GSPO's range is a small part of one standard deviation of its ratio, so nearly all")
 print("  answers are outside; GRPO's is nearly two, so few tokens are.")
 print("- Of those outside somewhat more than half went where their advantage wants them, and only")
-print("  these are clipped. So GSPO's share is about one half and can hardly be more.")
+print("  these are clipped. So GSPO's share is about one half at the later updates, and as long as")
+print("  each answer is used once it can hardly be more.")
 print("It does not say that GSPO throws half of the learning away, or that its gradient is better.")
 
 # %% [markdown]

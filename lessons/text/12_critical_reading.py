@@ -296,6 +296,7 @@ for arm in ("GSPO", "GSPO, measured range", "GSPO, 0.2"):
     print(f"calm    {arm:21} {share:8.2%}   {times[arm]:5.2f} times GRPO's   reward {reward:.3f}")
 assert 20 < times["GSPO"] < 30
 assert 0.38 < times["GSPO"] * grpo_clip < 0.42
+assert 3 / 4 * 0.5 < times["GSPO"] * grpo_clip < 3 / 4 * 0.6
 assert 5 < times["GSPO, measured range"] < 12
 assert times["GSPO, 0.2"] < 0.5
 large = [stormy.group(arm, "lr 0.004").means["clip"] for arm in ("GSPO", "GRPO")]
@@ -305,9 +306,9 @@ assert 5 < large[0] / large[1] < 6
 # %% [markdown]
 r"""
 **The count** holds with one order of magnitude instead of two, and in the storm at the large rate
-with less than one. GSPO clips about two fifths. Where the sign of the advantage has nothing to do
-with s, about one half is the ceiling (lesson 05), so that share can hardly grow: the factor depends
-on GRPO's.
+with less than one. GSPO's two fifths are about the most that one pass over the answers can give: a
+rollout's first update clips nothing, and of the answers outside the range somewhat more than half
+are clipped in the other three (lesson 08). So it is GRPO's share that makes the factor.
 
 **"Other ranges do not change it"** does not hold here. From 3e-4 to 0.2 the factor goes from above
 20 to below 1. The authors may have tried a narrower set of ranges; the paper does not list them.
