@@ -24,6 +24,7 @@ from gspo_edu.moe.routes import replay_gates
 from gspo_edu.objectives import OBJECTIVES, ppo
 from gspo_edu.one_batch import ONE_BATCH
 from gspo_edu.stored_studies import stored_study
+from gspo_edu.verdict_rules import difference_of
 from gspo_edu.widgets.base import CLIP_RANGES
 from gspo_edu.widgets.length_spread import sequence_ratio_spread
 
@@ -211,6 +212,17 @@ def few_seeds() -> str:
     return f"the interval from three seeds is {half(3) / half(8):.2f} times as wide as from eight"
 
 
+def one_yes_one_no() -> str:
+    study, rate = stored_study("replay"), "lr 0.001"
+    gains = [study.pair(f"{arm} + R3", arm, rate) for arm in ("GRPO", "GSPO, measured range")]
+    gap, (low, high) = difference_of(gains[0], gains[1])
+    shown = (f"{pair.mean:+.3f} ({pair.verdict})" for pair in gains)
+    return (
+        f"study *replay*: R3 adds {' under GRPO, '.join(shown)} under GSPO; the gains differ by "
+        f"{gap:+.3f} ({low:+.3f} to {high:+.3f})"
+    )
+
+
 def consistent_experts() -> str:
     study = stored_study("stormy")
     drifts = [
@@ -289,5 +301,10 @@ MISCONCEPTIONS = (
     Misconception("A geometric mean forgives everything.", "exercise 09 forgiven", forgives),
     Misconception(
         "GSPO keeps the experts constant.", "prediction 09 consistent", consistent_experts
+    ),
+    Misconception(
+        "A clear effect here and none there are two different effects.",
+        "prediction 12 one yes, one no",
+        one_yes_one_no,
     ),
 )
