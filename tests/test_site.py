@@ -125,6 +125,39 @@ def test_search_leads_to_sections(site: Path) -> None:
         assert links.broken(address, site / "index.html", site.resolve(), parsed(site)) is None
 
 
+def test_search_knows_questions_and_no_outcomes(tmp_path: Path) -> None:
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": "## Roots\n\nBefore."},
+        {
+            "cell_type": "code",
+            "source": "predict()",
+            "tags": ["predict"],
+            "out": "How far?\n  a) near\n",
+        },
+        {"cell_type": "markdown", "source": "Secret words and $$x = 17$$"},
+        {"cell_type": "code", "source": "reconcile()", "tags": ["reconcile"], "out": "It is a.\n"},
+        {"cell_type": "markdown", "source": "Afterwards."},
+    ]
+    for cell in cells:
+        cell["metadata"] = {"tags": cell.pop("tags", [])}
+        printed = cell.pop("out", None)
+        cell["outputs"] = [{"output_type": "stream", "text": printed}] if printed else []
+    path = tmp_path / "99_x.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    rendered = plain_text()
+    lesson.read_lesson(path, rendered)
+    ((_, title, said),) = rendered.sections
+    assert title == "Roots"
+    assert " ".join(said) == "Before. How far? near Afterwards."
+
+
+def test_formulas_are_found_in_words() -> None:
+    assert text.in_words(r"\frac{\pi_\theta(y)}{2} + \hat{A}^{3}") == "(πθ(y))/2+A\u0302^3"
+    rendered = plain_text()
+    rendered.html("# A\n\n$r = 1$\n\n$$s \\le \\varepsilon$$\n")
+    assert rendered.sections[0][2] == ["r=1", "s≤ε"]
+
+
 _parsed: dict[Path, dict[Path, Any]] = {}
 
 

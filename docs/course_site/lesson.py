@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def read_lesson(path: Path, text: Text) -> Lesson:
     hidden: list[Block] | None = None
     for number, cell in enumerate(notebook["cells"]):
         tags = cell["metadata"].get("tags", [])
+        text.searchable = hidden is None
         blocks = list(cell_blocks(lesson, text, cell, number))
         (lesson.blocks if hidden is None else hidden).extend(blocks)
         if "predict" in tags:
@@ -91,6 +92,7 @@ def read_lesson(path: Path, text: Text) -> Lesson:
             lesson.blocks.append(Block("outcome", parts=hidden))
         elif "reconcile" in tags:
             hidden = None
+    text.searchable = True
     return lesson
 
 
@@ -102,7 +104,9 @@ def cell_blocks(lesson: Lesson, text: Text, cell: dict[str, Any], number: int) -
         return
     outputs = list(output_blocks(lesson, cell, number))
     if "predict" in tags:
-        yield question(joined(cell["outputs"][0]["text"]), f"guess-{lesson.stem[:2]}-{number}")
+        asked = question(joined(cell["outputs"][0]["text"]), f"guess-{lesson.stem[:2]}-{number}")
+        text.note(" ".join([unescape(asked.html), *(option for _, option in asked.options)]))
+        yield asked
         return
     if "reconcile" in tags:
         printed = "".join(joined(output.get("text", "")) for output in cell["outputs"])

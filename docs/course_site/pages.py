@@ -230,7 +230,8 @@ class Site:
             self.put(f"widgets/{widget.name}-one-file.html", to_html(widget))
             shown = self.shown.get(widget.name, [])
             words = widget.words()
-            self.write(name, "widget.html", widget.title, widget=widget, state=state, lessons=shown)
+            given = {"widget": widget, "state": state, "lessons": shown, "words": words}
+            self.write(name, "widget.html", widget.title, **given)
             self.search.append(["Widget", widget.title, name, words])
             made.append((widget, words, shown))
         self.write("widgets/index.html", "widgets.html", "Widgets", made=made)

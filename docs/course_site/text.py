@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from typing import Any
+from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
@@ -38,6 +39,25 @@ def mathml(formula: str, options: dict[str, Any]) -> str:
         raise ValueError(f"unknown command {unknown[1]} in the formula {formula!r}")
     element = FUNCTION.sub(r'\1<mspace width="0.17em"></mspace>', element)
     return f'<span class="formula">{element}</span>' if block else element
+
+
+def in_words(formula: str) -> str:
+    """A LaTeX formula as the text that a search can find and show: ``\\frac{\\pi}{2}`` is π/2."""
+    return " ".join(_in_words(ElementTree.fromstring(convert(formula))).split())
+
+
+def _in_words(node: ElementTree.Element) -> str:
+    name = node.tag.rpartition("}")[2]
+    parts = [node.text or "", *map(_in_words, node)]
+    if name == "mfrac":
+        return "/".join(part if len(part) < 2 else f"({part})" for part in parts[1:])
+    if name == "mspace":
+        return " "
+    if name == "mover" and parts[-1] == "^":
+        return f"{parts[1]}\N{COMBINING CIRCUMFLEX ACCENT}"
+    if name == "msup":
+        return "^".join(parts[1:])
+    return "".join(parts)
 
 
 @cache
@@ -85,6 +105,7 @@ class Text:
         resolve: gives the address, seen from the page, of a link in the source.
         lesson_link: gives the address of the lesson with a number of two digits, or None.
         glossary: address of the glossary seen from the page; None links no terms.
+        searchable: whether the words of what comes next may be found; those of outcomes may not.
     """
 
     resolve: Callable[[str], str]
@@ -93,26 +114,34 @@ class Text:
     headings: list[Heading] = field(default_factory=list)
     sections: list[tuple[str, str, list[str]]] = field(default_factory=list)
     linked: set[str] = field(default_factory=set)
+    searchable: bool = True
 
     def html(self, source: str) -> str:
         """``source`` as HTML."""
         tokens = parser().parse(source)
         for before, token in zip([None, *tokens], tokens, strict=False):
             if token.type != "inline" or token.children is None:
-                if token.type in ("fence", "code_block") and self.sections:
-                    self.sections[-1][2].append(token.content)
+                if token.type in ("fence", "code_block"):
+                    self.note(token.content)
+                elif token.type.startswith("math_block"):
+                    self.note(in_words(token.content))
                 continue
             said = words(token.children)
             heading = before is not None and before.type == "heading_open"
             if heading and before is not None:
                 before.attrs["id"] = self._open_section(int(before.tag[1]), said)
-            elif self.sections:
-                self.sections[-1][2].append(said)
+            else:
+                self.note(said)
             token.children = self._linked(token.children, heading)
         rendered: str = parser().renderer.render(tokens, parser().options, {})
         return rendered.replace("<table>", '<div class="scroll"><table>').replace(
             "</table>", "</table></div>"
         )
+
+    def note(self, said: str) -> None:
+        """Let a search find ``said`` in the present section, unless it is hidden there."""
+        if self.sections and self.searchable:
+            self.sections[-1][2].append(said)
 
     def _open_section(self, level: int, title: str) -> str:
         taken = {heading.anchor for heading in self.headings}
@@ -182,5 +211,9 @@ def term_anchor(entry: Term) -> str:
 
 def words(children: Sequence[Token]) -> str:
     """Inline tokens as plain text."""
-    said = [" " if "break" in token.type else token.content for token in children]
+    said = []
+    for token in children:
+        formula = token.type.startswith("math")
+        content = in_words(token.content) if formula else token.content
+        said.append(" " if "break" in token.type else content)
     return " ".join("".join(said).split())

@@ -82,6 +82,13 @@ class OneAnswer(LessonWidget):
         return float(product_ratio(*self._answer()))
 
     @property
+    def product_text(self) -> str:
+        """The product in words; beyond the range of a float its power of ten."""
+        if 0 < self.product < math.inf:
+            return f"{self.product:.6g}"
+        return f"10^{round(sum(map(math.log10, self.ratios)))}"
+
+    @property
     def geometric_mean(self) -> float:
         """s, the sequence ratio."""
         from gspo_edu.ratios import sequence_ratio
@@ -136,7 +143,7 @@ class OneAnswer(LessonWidget):
             for name in OBJECTIVE_NAMES
         )
         return (
-            f"One answer of {tokens(count)}: product of the ratios {self.product:.6g}, geometric "
+            f"One answer of {tokens(count)}: product of the ratios {self.product_text}, geometric "
             f"mean s = {self.geometric_mean:.6f}. Tokens without gradient: {clipped}."
         )
 
@@ -166,7 +173,7 @@ class OneAnswer(LessonWidget):
             top.set_xlabel("ratio of each token")
         headline(
             top,
-            f"{tokens(len(self.ratios))}: product {self.product:.6g}, "
+            f"{tokens(len(self.ratios))}: product {self.product_text}, "
             f"geometric mean s = {self.geometric_mean:.6f} (dashed); green: GRPO's range",
         )
         rows = [("grpo", 1.0), ("grpo", -1.0), ("gspo", 1.0), ("gspo", -1.0)]

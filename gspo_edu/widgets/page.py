@@ -32,11 +32,13 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ margin: 0; padding: 12px; background: light-dark(#ffffff, #0f1115); }}
+body {{ margin: 0; padding: 12px; background: light-dark(#ffffff, #0f1115);
+  font: 16px/1.5 system-ui, sans-serif; }}
 main {{ max-width: 1080px; margin: 0 auto; }}
 {css}</style>
 </head>
 <body>
+<noscript><p>JavaScript is switched off here, so the widget stands still. {words}</p></noscript>
 <main id="widget"></main>
 <script type="application/json" id="state">{state}</script>
 <script type="module">
@@ -60,6 +62,7 @@ def to_html(widget: LessonWidget, *, title: str | None = None) -> str:
     state = json.dumps(widget.settings()).replace("<", "\\u003c")
     return PAGE.format(
         title=html.escape(title or widget.title),
+        words=html.escape(widget.words()),
         css=source("widgets.css"),
         state=state,
         model=MODEL,

@@ -96,7 +96,19 @@ def test_an_outcome_shows_after_a_prediction_and_is_kept(visit):
     number = page.locator(".question").nth(2)
     number.get_by_label("A number").fill("three")
     number.get_by_role("button").click()
-    assert number.get_by_role("status").inner_text() == "Give a number."
+    assert number.get_by_role("status").inner_text() == "Give a number, such as 0.25."
+    for given in ("", "1/3", "50 %", "0x10", "Infinity", "1e400", "1.2.3"):
+        number.get_by_label("A number").fill(given)
+        page.keyboard.press("Enter")
+        assert number.get_by_role("status").inner_text() == "Give a number, such as 0.25.", given
+    number.get_by_label("A number").fill("1,044")
+    page.keyboard.press("Enter")
+    assert number.get_by_role("status").inner_text().startswith("Write 1044 or 1.044")
+    assert not page.locator(".outcome").nth(2).locator(".verdict").is_visible()
+    for given, read in (("–0,5", "-0.5"), ("− 3e-4", "-3e-4"), ("1 000", "1000")):
+        number.get_by_label("A number").fill(given)
+        page.keyboard.press("Enter")
+        assert number.get_by_role("status").inner_text() == f"You predicted: {read}"
     number.get_by_label("A number").fill("3")
     page.keyboard.press("Enter")
     assert page.locator(".outcome").nth(2).locator(".mine").inner_text().startswith("Not 3:")
@@ -145,6 +157,37 @@ def test_the_look_can_be_chosen_and_is_kept(visit):
     assert all(old != new for old, new in zip(before, after, strict=True))
     page.reload()
     assert page.evaluate(ground.format("body")) == after[0]
+
+
+def test_search_shows_whole_words_and_formulas_without_tex(visit):
+    page = visit("lessons/05_gspo.html")
+    page.locator("#search").fill("geometric mean")
+    page.locator(".results a").first.wait_for()
+    texts = [f" {text} " for *_, text in page.evaluate("searchIndex")]
+    for shown in page.locator(".results a span").all_text_contents():
+        assert "\\" not in shown
+        assert len(shown) < 150
+        assert any(f" {shown.strip('… ')} " in text for text in texts)
+
+
+def test_paper_is_white_whatever_the_look_and_code_is_whole(visit):
+    page = visit("lessons/05_gspo.html", color_scheme="light", width=700)
+    ink = "getComputedStyle(document.body).color"
+    light = page.evaluate(ink)
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(ink) != light
+    page.emulate_media(media="print")
+    assert page.evaluate(ink) == light
+    cut = "[...document.querySelectorAll('pre')].filter((n) => n.scrollWidth > n.clientWidth + 1)"
+    assert page.evaluate(f"{cut}.length") == 0
+
+
+def test_tables_of_widgets_have_no_lines_of_the_page(visit):
+    page = visit("widgets/one_answer.html")
+    widths = page.locator(".gspo-w :is(th, td)").evaluate_all(
+        "(cells) => cells.map((cell) => getComputedStyle(cell).borderBottomWidth)"
+    )
+    assert set(widths) == {"0px"}
 
 
 def test_a_projected_widget_is_large_and_its_plot_follows_the_pointer(visit):

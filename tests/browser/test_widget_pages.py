@@ -1,5 +1,6 @@
 """Each widget as one HTML file from disk: moved by mouse and keyboard, its numbers checked."""
 
+import re
 import statistics
 from itertools import pairwise
 
@@ -389,6 +390,154 @@ MOVES = {
 }
 
 
+PRESS = """
+(name) => {
+  const button = [...document.querySelectorAll("button")].find((one) => one.textContent === name);
+  for (let press = 0; press < 250; press++) button.click();
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("widget_class", "name", "sizes"),
+    [
+        (OneAnswer, "Remove the last", [1]),
+        (OneAnswer, "Add a token", [200]),
+        (GroupAdvantage, "Remove the last", [2]),
+        (GroupAdvantage, "Add an answer", [16]),
+        (GradientWeights, "Remove its last token", [1, 2, 1, 4]),
+        (GradientWeights, "Add a token", [12, 2, 1, 4]),
+        (GradientWeights, "Remove the last answer", [3]),
+        (GradientWeights, "Add an answer", [3, 2, 1, 4, 1, 1]),
+    ],
+)
+def test_presses_between_two_drawings_stop_at_the_limit(show, widget_class, name, sizes):
+    page = show(widget_class())
+    page.evaluate(PRESS, name)
+    redraw(page)
+    mine = state(page, widget_class)
+    rows = mine.ratios if widget_class is GradientWeights else [getattr(mine, "ratios", None)]
+    if widget_class is GroupAdvantage:
+        rows = [mine.rewards]
+    assert [len(row) for row in rows] == sizes
+    assert page.get_by_role("button", name=name).is_disabled()
+
+
+@pytest.mark.parametrize(("widget_class", "most"), [(OneAnswer, 100), (GradientWeights, 10)])
+def test_a_bar_pulled_again_and_again_ends_where_its_slider_ends(show, widget_class, most):
+    page = show(widget_class())
+    for _ in range(14):
+        drag(page, page.locator("svg.gspo-plot"), (0.35, 0.1), (0.35, 0.0), steps=1)
+        redraw(page)
+    assert page.get_by_label("ratio of token").evaluate("(node) => node.value === node.max")
+    assert page.evaluate("Math.max(...widgetState.ratios.flat())") == most
+
+
+def test_only_exactly_zero_is_written_as_zero(show):
+    page = show(GradientWeights([[30.0, 1.0]], [1e-4], objective="sapo"))
+    shown = page.locator('[data-weight="sapo"]').inner_text()
+    assert re.fullmatch(r"\+\d(\.\d)?·10⁻[⁰¹²³⁴-⁹]+", shown)
+    assert page.locator('[data-weight="grpo"]').inner_text() == "0"
+    texts = page.locator("svg text").all_text_contents()
+    assert "≈\u00a00" in texts
+    page = show(RatioClip(advantage=0.001, ratio=0.9), page)
+    assert fact(page, "slope") == "+0.001"
+    page = show(OneAnswer([0.0004, 1.0], grpo_low=0.9999), page)
+    assert "≈\u00a00" in page.locator("svg text").all_text_contents()
+
+
+def test_a_closed_gate_is_not_called_a_range(show):
+    page = show(GradientWeights([[10.0, 1.0]], [1], objective="sapo", sapo_pos=5))
+    assert state(page, GradientWeights).weights()["sapo"][0][0] == 0
+    assert "gate is closed" in page.locator(".gspo-words").inner_text()
+
+
+@pytest.mark.parametrize(("ratio", "power"), [(100.0, "⁴⁰⁰"), (0.01, "⁻⁴⁰⁰"), (1e-300, "⁻⁹⁰⁰")])
+def test_a_product_beyond_all_floats_is_a_power_of_ten(show, ratio, power):
+    widget = OneAnswer([ratio] * (3 if ratio < 1e-9 else 200))
+    page = show(widget)
+    assert fact(page, "product") == f"10{power}".replace("−", "-")
+    drawn = page.locator("svg").evaluate("(svg) => svg.outerHTML")
+    assert "NaN" not in drawn
+    assert "Infinity" not in drawn
+    exponent = {"⁴⁰⁰": 400, "⁻⁴⁰⁰": -400, "⁻⁹⁰⁰": -900}[power]
+    assert f"product of the ratios 10^{exponent}," in widget.words()
+
+
+def test_marks_of_the_advantage_axis_are_where_they_say(show):
+    page = show(GroupAdvantage([1.0, 0, 0, 0, 0, 0]))
+    marks = page.locator(".gspo-tick").all_text_contents()
+    assert marks == ["−2.5", "−1.25", "0", "+1.25", "+2.5"]
+
+
+def test_small_rewards_keep_their_digits(show):
+    page = show(GroupAdvantage([0.001, 0.002], low=0, high=0.01))
+    assert fact(page, "mean") == "0.00150"
+    assert fact(page, "std") == "0.00050"
+    assert page.get_by_label("answer 1").get_attribute("aria-valuetext").startswith("0.0010, ")
+
+
+LISTEN = """
+() => {
+  globalThis.said = 0;
+  const all = { childList: true, characterData: true, subtree: true };
+  new MutationObserver(() => said++).observe(document.querySelector("[aria-live]"), all);
+}
+"""
+
+
+@pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
+def test_the_words_are_there_at_once_and_interrupt_nobody(show, widget_class):
+    page = show(widget_class())
+    said = page.locator("[aria-live]").inner_text()
+    assert said
+    page.evaluate(LISTEN)
+    page.wait_for_timeout(700)
+    assert page.evaluate("said") == 0
+
+
+OVERLAPS = """
+() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent);
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  const over = (p, q) =>
+    Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1.5 &&
+    Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4;
+  return texts.flatMap((text, i) =>
+    texts.slice(i + 1).filter((_, k) => over(boxes[i], boxes[i + 1 + k]))
+      .map((other) => `${text.textContent} | ${other.textContent}`));
+})
+"""
+
+
+def test_no_text_of_a_plot_covers_another(show):
+    page = None
+    for widget in [*(kind() for kind in WIDGETS), *EXTREMES, *EDGES]:
+        page = show(widget, page)
+        for width in (360, 800):
+            page.set_viewport_size({"width": width, "height": 900})
+            redraw(page)
+            assert page.evaluate(OVERLAPS) == [], widget.words()
+
+
+@pytest.mark.parametrize("widget_class", WIDGETS, ids=lambda c: c.__name__)
+def test_paper_is_white_whatever_the_look(show, widget_class):
+    page = show(widget_class())
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    ink = "getComputedStyle(document.querySelector('.gspo-w')).color"
+    dark = page.evaluate(ink)
+    page.emulate_media(media="print")
+    assert page.evaluate(ink) != dark
+
+
+def test_without_scripts_the_words_are_there(open_page, tmp_path):
+    widget = OneAnswer()
+    (tmp_path / "page.html").write_text(to_html(widget), encoding="utf-8")
+    page = open_page(java_script_enabled=False)
+    page.goto((tmp_path / "page.html").as_uri())
+    assert widget.words() in page.locator("body").inner_text()
+
+
 SIZE = "[document.documentElement.scrollWidth, document.querySelector('.gspo-w').offsetHeight]"
 # What is wider than its place: a number in its box, or a text of a plot outside the widget.
 CUT = """
@@ -443,6 +592,18 @@ EXTREMES = [
     Routes(update=4),
     Routes(update=3, replay=True, token=11),
     TrainingReplay("calm", arms=("GSPO, measured range", "no clipping"), rollout=40, seed=7),
+]
+
+
+# Where texts come near each other: far from the range, or at the edge of the plot.
+EDGES = [
+    RatioClip("gspo", ratio=3),
+    RatioClip("gspo", ratio=0.9986, advantage=-1),
+    RatioClip(ratio=0.3, advantage=-1),
+    RatioClip(ratio=1e6),
+    OneAnswer([1e-9, 1e9]),
+    GradientWeights([[1e-6]], [1]),
+    GroupAdvantage([1.0, 0, 0, 0, 0, 0]),
 ]
 
 

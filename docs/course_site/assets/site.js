@@ -30,7 +30,15 @@
   named();
 
   // --- Predictions: the outcome opens once there is one
-  const normal = (text) => text.trim().replace("−", "-").replace(",", ".");
+  const normal = (text) => text.replace(/\s/g, "").replace(/[−–]/g, "-").replace(",", ".");
+  const DECIMAL = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i;
+  // What is wrong with a typed number, or nothing.
+  const complaint = (text) => {
+    const guess = normal(text);
+    if (!DECIMAL.test(guess) || !Number.isFinite(Number(guess))) return "Give a number, such as 0.25.";
+    const [, whole, part] = text.trim().match(/^([1-9]\d*),(\d{3})$/) ?? [];
+    return part ? `Write ${whole}${part} or ${whole}.${part}: the comma can mean either.` : "";
+  };
   const reveal = (form, guess) => {
     const outcome = form.nextElementSibling;
     for (const item of outcome.querySelectorAll("[data-option]")) {
@@ -44,12 +52,14 @@
   for (const form of document.querySelectorAll(".question")) {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const guess = normal(String(new FormData(form).get("guess") ?? ""));
-      const number = form.querySelector("input[type=text]");
-      if (guess === "" || (number && Number.isNaN(Number(guess)))) {
-        form.querySelector("[role=status]").textContent = number ? "Give a number." : "Choose one.";
+      const given = String(new FormData(form).get("guess") ?? "");
+      const isNumber = form.querySelector("input[type=text]") !== null;
+      const wrong = isNumber ? complaint(given) : given === "" ? "Choose one." : "";
+      if (wrong) {
+        form.querySelector("[role=status]").textContent = wrong;
         return;
       }
+      const guess = isNumber ? normal(given) : given;
       remembered.set(form.id, guess);
       reveal(form, guess);
     });
@@ -122,14 +132,21 @@
     }
     return hits.sort((a, b) => b.score - a.score);
   };
+  // About 130 signs of whole words around the place `at`.
+  const cutting = (text, at) => {
+    const from = at > 40 ? text.indexOf(" ", at - 41) + 1 : 0;
+    const most = from + 130;
+    const space = text.lastIndexOf(" ", most);
+    const to = text.length <= most ? text.length : space > at ? space : most;
+    return `${from ? "… " : ""}${text.slice(from, to)}${to < text.length ? " …" : ""}`;
+  };
   const item = ({ page, title, address, text, at }) => {
     const link = document.createElement("a");
     link.href = search.dataset.root + address;
     const name = document.createElement("b");
     name.textContent = page === title ? title : `${page} › ${title}`;
     const around = document.createElement("span");
-    const from = Math.max(0, at - 40);
-    around.textContent = `${from ? "… " : ""}${text.slice(from, from + 130)}${text.length > from + 130 ? " …" : ""}`;
+    around.textContent = cutting(text, at);
     link.append(name, around);
     const row = document.createElement("li");
     row.append(link);

@@ -64,8 +64,11 @@ export function mount({ model, el }, title, names, lines, build) {
   const say = (sentence) => {
     const text = sentence.replace(/ ([<>=]) /g, "\u00a0$1\u00a0"); // no line break in "A > 0"
     if (words.textContent === text) return;
+    const first = words.textContent === "";
     words.textContent = text;
     clearTimeout(speaking);
+    // What is there from the start can be read, and interrupts nobody.
+    if (first) return void (live.textContent = text);
     speaking = setTimeout(() => (live.textContent = text), 500);
   };
 
@@ -134,6 +137,9 @@ export function nearestIndex(values, value) {
   return next > 0 && value * value < values[next] * values[next - 1] ? next - 1 : next;
 }
 
+// `value`, or the end of `values` (from small to large) that it lies beyond.
+export const within = (values, value) => Math.min(Math.max(value, values[0]), values.at(-1));
+
 // All numbers with two significant digits from `low` to `high`.
 export function twoDigits(low, high) {
   const found = [];
@@ -166,13 +172,16 @@ export function choice(label, options, pick) {
   };
 }
 
-export function button(text, press, attributes = {}) {
+// may() says whether pressing is possible now: asked at each press, since two can come between two
+// drawings, and by check(), which each drawing calls.
+export function button(text, press, may = () => true) {
   const node = h(
     "button",
-    { type: "button", class: "gspo-button", "data-lm-suppress-shortcuts": "true", ...attributes },
+    { type: "button", class: "gspo-button", "data-lm-suppress-shortcuts": "true" },
     text,
   );
-  node.addEventListener("click", press);
+  node.addEventListener("click", () => may() && press());
+  node.check = () => (node.disabled = !may());
   return node;
 }
 

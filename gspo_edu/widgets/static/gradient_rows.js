@@ -75,6 +75,9 @@ export function sentence(label, name, i, t, weight, A, silent, total) {
   if (weight !== 0) {
     return `${label}: ${who} gets ${FORMULAS[name]} = ${signed(weight, 4)}. ${whole}`;
   }
+  if (name === "sapo" && A !== 0) {
+    return `${label}: ${who} gets no gradient, since its gate is closed to the last digit. ${whole}`;
+  }
   const moved = A > 0 ? "likelier already" : "less likely already";
   const unit = name === "gspo" ? "its answer has become" : "it has become";
   const reason = A === 0 ? "A = 0" : `${unit} ${moved}, beyond the range`;
@@ -101,7 +104,7 @@ export function weightTable() {
     show(results, i, t, silent, total, name) {
       for (const { key, weight, silent: zeros } of rows) {
         const value = results[key][i][t];
-        write(weight, value === 0 ? "0" : signed(value, 4));
+        write(weight, signed(value, 4));
         write(zeros, `${silent(key)} of ${total}`);
         set(weight, { "data-tone": value > 0 ? "blue" : value < 0 ? "red" : "soft" });
         set(weight, { "data-mine": key === name });

@@ -1,7 +1,7 @@
 // Gradient weights: for a few answers, what each objective gives to every token.
 
 import { sum } from "./math.js";
-import { signed, significant } from "./text.js";
+import { brief, signed, significant } from "./text.js";
 import {
   button,
   choice,
@@ -16,6 +16,7 @@ import {
   steps,
   svg,
   twoDigits,
+  within,
   write,
 } from "./frame.js";
 import { plot, scale, width } from "./plot.js";
@@ -43,7 +44,7 @@ export function render(context) {
     };
     const setRatio = (i, t, value) => {
       const ratios = get("ratios").map((row) => [...row]);
-      ratios[i][t] = Number(value.toPrecision(3));
+      ratios[i][t] = Number(within(RATIOS, value).toPrecision(3));
       change({ ratios, answer: i + 1, token: t + 1 });
     };
     const setAdvantage = (value) => {
@@ -95,21 +96,29 @@ export function render(context) {
     const knobs = [0, 1].map((k) =>
       slider("setting", (index) => change({ [shown[k][0]]: shown[k][3][index] })),
     );
-    const longer = button("Add a token", () => {
+    const own = () => get("ratios")[chosen()[0]];
+    const isFull = () => sum(get("ratios").map((row) => row.length)) >= MOST.all;
+    const addToken = () => {
       const ratios = get("ratios").map((row, i) => (i === chosen()[0] ? [...row, 1] : row));
       change({ ratios, token: ratios[chosen()[0]].length });
-    });
-    const shorter = button("Remove its last token", () => {
+    };
+    const removeToken = () => {
       const i = chosen()[0];
       change({ ratios: get("ratios").map((row, k) => (k === i ? row.slice(0, -1) : row)) });
-    });
-    const more = button("Add an answer", () => {
+    };
+    const addAnswer = () => {
       const ratios = [...get("ratios"), [1]];
       change({ ratios, advantages: [...get("advantages"), 1], answer: ratios.length, token: 1 });
-    });
-    const fewer = button("Remove the last answer", () =>
-      change({ ratios: get("ratios").slice(0, -1), advantages: get("advantages").slice(0, -1) }),
-    );
+    };
+    const removeAnswer = () =>
+      change({ ratios: get("ratios").slice(0, -1), advantages: get("advantages").slice(0, -1) });
+    const hasRoom = () => get("ratios").length < MOST.answers && !isFull();
+    const edits = [
+      button("Remove its last token", removeToken, () => own().length > 1),
+      button("Add a token", addToken, () => own().length < MOST.tokens && !isFull()),
+      button("Remove the last answer", removeAnswer, () => get("ratios").length > 1),
+      button("Add an answer", addAnswer, hasRoom),
+    ];
     const numbers = facts([
       ["ratio", "token's ratio r"],
       ["sequence", "answer's ratio s"],
@@ -135,8 +144,8 @@ export function render(context) {
           ),
           button("one loud token", () => start([[10, ...Array(9).fill(1)], Array(10).fill(1)], [-1, 1])),
         ),
-        h("div", { class: "gspo-buttons" }, shorter, longer),
-        h("div", { class: "gspo-buttons" }, fewer, more),
+        h("div", { class: "gspo-buttons" }, ...edits.slice(0, 2)),
+        h("div", { class: "gspo-buttons" }, ...edits.slice(2)),
       ),
       h("div", { class: "gspo-bar" }, objective.node),
       h(
@@ -187,11 +196,11 @@ export function render(context) {
       x = scale(0, left - GAP, EDGE.left, wide - EDGE.right);
       const cell = x(1) - x(0);
       const gap = Math.min(cell * 0.06, 4);
-      const own = places.findIndex(([a, k]) => a === i && k === t);
+      const place = places.findIndex(([a, k]) => a === i && k === t);
       bars.draw({
         ratios: ratios.flat(),
-        spans: places.map((place) => [x(place[2]) + gap, cell - 2 * gap]),
-        chosen: own,
+        spans: places.map((one) => [x(one[2]) + gap, cell - 2 * gap]),
+        chosen: place,
         low: get("grpo_low"),
         high: get("grpo_high"),
         wide,
@@ -230,11 +239,11 @@ export function render(context) {
           });
           if (!written) return;
           set(text[n], { x: x(column + 0.5), y: CELLS + row * ROW + 19 });
-          write(text[n], weight === 0 ? "0" : signed(weight, 3));
+          write(text[n], brief(weight));
         });
       }
       const line = ROWS.findIndex(([key]) => key === name);
-      set(column, { x: x(places[own][2]), y: CELLS + line * ROW, width: cell, height: ROW, rx: 4 });
+      set(column, { x: x(places[place][2]), y: CELLS + line * ROW, width: cell, height: ROW, rx: 4 });
 
       const [, label, settings] = ROWS[line];
       shown = settings;
@@ -279,16 +288,13 @@ export function render(context) {
       });
       ratio.show(ratios[i][t], significant(ratios[i][t], 3), `ratio of token ${t + 1}`);
       objective.show(name);
-      shorter.disabled = ratios[i].length <= 1;
-      longer.disabled = ratios[i].length >= MOST.tokens || total >= MOST.all;
-      fewer.disabled = ratios.length <= 1;
-      more.disabled = ratios.length >= MOST.answers || total >= MOST.all;
+      for (const edit of edits) edit.check();
       const silent = (key) => sum(results[key].flat().map((weight) => Number(weight === 0)));
       const weight = results[name][i][t];
       numbers.show({
         ratio: significant(ratios[i][t], 4),
         sequence: s[i].toFixed(6),
-        weight: weight === 0 ? "0" : signed(weight, 4),
+        weight: signed(weight, 4),
         silent: `${silent(name)} of ${total}`,
       });
       table.show(results, i, t, silent, total, name);

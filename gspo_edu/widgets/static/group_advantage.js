@@ -1,7 +1,7 @@
 // Rewards of one group: mean, std, advantages, and who is pushed up or down.
 
 import { groupAdvantages, meanAndStd, sum } from "./math.js";
-import { fixed, signed } from "./text.js";
+import { fixed, signed, signedSum, significant } from "./text.js";
 import { button, choice, facts, h, mount, pool, set, slider, svg, write } from "./frame.js";
 import { axis, plot, scale, width } from "./plot.js";
 
@@ -9,6 +9,8 @@ const NAMES = ["rewards", "ddof", "normalize", "low", "high"];
 const ROW = 40;
 const TOP = 26;
 const MOST = 16; // answers
+
+const plus = (text) => (text === "0" || text.startsWith("−") ? text : `+${text}`);
 
 export function render(context) {
   return mount(context, "Group advantages", NAMES, [2, 3, 4], ({ root, get, change, say }) => {
@@ -20,10 +22,16 @@ export function render(context) {
     const full = (share) => get("low") + share * (get("high") - get("low"));
     const example = (shares) => () => change({ rewards: shares.map(full) });
 
-    const more = button("Add an answer", () =>
-      change({ rewards: [...get("rewards"), get("low")] }),
+    const more = button(
+      "Add an answer",
+      () => change({ rewards: [...get("rewards"), get("low")] }),
+      () => get("rewards").length < MOST,
     );
-    const fewer = button("Remove the last", () => change({ rewards: get("rewards").slice(0, -1) }));
+    const fewer = button(
+      "Remove the last",
+      () => change({ rewards: get("rewards").slice(0, -1) }),
+      () => get("rewards").length > 2,
+    );
     const divide = choice(
       "Divide by",
       [
@@ -99,10 +107,13 @@ export function render(context) {
       );
 
       divide.show(normalize ? String(ddof) : "none");
-      more.disabled = count >= MOST;
-      fewer.disabled = count <= 2;
+      more.check();
+      fewer.check();
       rows(count);
       const step = (high - low) / 100;
+      const digits = Math.max(2, Math.ceil(-Math.log10(step) - 1e-9));
+      const meanShown = fixed(mean, digits + 1);
+      const stdShown = fixed(std, digits + 1);
       rewards.forEach((reward, i) => {
         const a = advantages[i];
         const push = a > 0 ? "likelier" : a < 0 ? "less likely" : "no push";
@@ -111,21 +122,24 @@ export function render(context) {
           max: high,
           step,
           at: reward,
-          text: fixed(reward, 2),
-          spoken: `${fixed(reward, 2)}, advantage ${signed(a)}, ${push}`,
+          text: fixed(reward, digits),
+          spoken: `${fixed(reward, digits)}, advantage ${signed(a)}, ${push}`,
         });
       });
       meanMark.style.setProperty("--at", (mean - low) / (high - low));
-      write(meanText, `mean ${fixed(mean, 3)}`);
+      write(meanText, `mean ${meanShown}`);
 
       const wide = width(chart);
       const tall = TOP + count * ROW;
       set(chart, { height: tall });
       const reach = Math.max(2, Math.ceil(Math.max(...advantages.map(Math.abs)) * 2 - 1e-9) / 2);
       const x = scale(-reach, reach, 8, wide - 8);
-      const marks = [-1, -0.5, 0, 0.5, 1].map((share) => share * reach);
+      const named = (shares) =>
+        shares.map((share) => [x(share * reach), plus(significant(share * reach, 3))]);
+      const five = named([-1, -0.5, 0, 0.5, 1]);
+      const fit = five.every(([, text]) => 8 * text.length < (x(reach) - x(0)) / 2);
       aAxis(
-        marks.map((v) => [x(v), signed(v, v % 1 ? 1 : 0)]),
+        fit ? five : named([-1, 0, 1]),
         -6,
         tall,
       );
@@ -155,9 +169,9 @@ export function render(context) {
       const up = advantages.filter((a) => a > 0).length;
       const downward = advantages.filter((a) => a < 0).length;
       numbers.show({
-        mean: fixed(mean, 3),
-        std: fixed(std, 3),
-        sum: signed(sum(advantages), 6),
+        mean: meanShown,
+        std: stdShown,
+        sum: signedSum(sum(advantages), 6),
         signal: `${up + downward} of ${count}`,
       });
       say(
@@ -165,7 +179,7 @@ export function render(context) {
           ? `${count === 2 ? "Both" : `All ${count}`} rewards are equal: a dead group. ` +
               "Every advantage is 0 and no answer becomes likelier or less likely, " +
               "however right or wrong they all are."
-          : `A = (reward − ${fixed(mean, 3)})${normalize ? ` / ${fixed(std, 3)}` : ""}. ` +
+          : `A = (reward − ${meanShown})${normalize ? ` / ${stdShown}` : ""}. ` +
               `${up} of ${count} answers become likelier, ${downward} less likely` +
               `${count - up - downward ? `, ${count - up - downward} stay as they are` : ""}. ` +
               "What counts is being better than the group, not being right.",

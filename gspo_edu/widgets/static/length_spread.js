@@ -1,7 +1,7 @@
 // How far the sequence ratio spreads at a length, and the share of answers that is clipped.
 
 import { middle90, sequenceRatioSpread } from "./math.js";
-import { percent, short, significant, superscript } from "./text.js";
+import { exponential, percent, short, significant } from "./text.js";
 import { choice, facts, h, legend, mount, set, steps, svg, twoDigits, write } from "./frame.js";
 import { axis, drag, path, plot, scale, ticks, width } from "./plot.js";
 
@@ -205,7 +205,7 @@ export function render(context) {
         s: middle90(found.mean, found.std)
           .map((v) => Math.exp(v).toFixed(digits))
           .join("…"),
-        product: middle90(tokens * found.mean, tokens * found.std).map(exponential).join("…"),
+        product: middle90(tokens * found.mean, tokens * found.std).map(product).join("…"),
       });
       const turn = significant(4 / (sd * sd), 2);
       say(
@@ -224,9 +224,5 @@ function roundUp(value) {
   return [1, 1.5, 2, 3, 4, 6, 8, 10].find((factor) => factor * power >= value) * power;
 }
 
-// e to the power of `log`, which may be too small for a number: 0.29, 3·10⁻⁵, 10⁻²²⁴³.
-function exponential(log) {
-  const power = log / Math.LN10;
-  if (power < -100) return `10${superscript(Math.round(power))}`;
-  return significant(Math.exp(log), power < -4 ? 1 : 2);
-}
+// Where the product is tiny, its first digit is enough, and beyond 10⁻¹⁰⁰ none.
+const product = (log) => exponential(log, log < -4 * Math.LN10 ? 1 : 2, 100);

@@ -1,7 +1,7 @@
 // One answer: the ratios of its tokens, their product and geometric mean, and who is clipped.
 
 import { grpo, gspo, productRatio, sequenceRatio, sum } from "./math.js";
-import { fixed, significant } from "./text.js";
+import { brief, exponential, significant } from "./text.js";
 import {
   button,
   facts,
@@ -14,6 +14,7 @@ import {
   steps,
   svg,
   twoDigits,
+  within,
   write,
 } from "./frame.js";
 import { boxes, plot, scale, width } from "./plot.js";
@@ -42,7 +43,7 @@ export function render(context) {
     const chosen = () => Math.min(get("token"), get("ratios").length);
     const setRatio = (index, value) => {
       const ratios = [...get("ratios")];
-      ratios[index] = Number(value.toPrecision(3));
+      ratios[index] = Number(within(RATIOS, value).toPrecision(3));
       change({ ratios, token: index + 1 });
     };
     const start = (ratios, token) => change({ ratios, token });
@@ -83,14 +84,16 @@ export function render(context) {
 
     const token = slider("token", (at) => change({ token: at }));
     const ratio = steps("its ratio", RATIOS, (value) => setRatio(chosen() - 1, value));
-    const more = button("Add a token", () => {
+    const add = () => {
       const ratios = [...get("ratios"), 1];
       change({ ratios, token: ratios.length });
-    });
-    const fewer = button("Remove the last", () => {
+    };
+    const remove = () => {
       const ratios = get("ratios").slice(0, -1);
       change({ ratios, token: Math.min(chosen(), ratios.length) });
-    });
+    };
+    const more = button("Add a token", add, () => get("ratios").length < LARGEST);
+    const fewer = button("Remove the last", remove, () => get("ratios").length > 1);
     const numbers = facts([
       ["tokens", "tokens L"],
       ["product", "product of the ratios"],
@@ -137,8 +140,10 @@ export function render(context) {
         GSPO: { low: get("gspo_low"), high: get("gspo_high") },
       };
       const answer = [[ratios.map(Math.log)], [ratios.map(() => 0)], [ratios.map(() => 1)]];
-      const [product] = productRatio(...answer);
+      const [exact] = productRatio(...answer);
       const [s] = sequenceRatio(...answer);
+      const representable = exact > 0 && exact < Infinity;
+      const product = representable ? significant(exact, 6) : exponential(count * Math.log(s), 6);
       const result = (name, sign) => {
         const objective = name === "GRPO" ? grpo : gspo;
         return objective(answer[0], answer[1], [sign], answer[2], ranges[name]);
@@ -176,17 +181,17 @@ export function render(context) {
         set(stops, { d: boxes(cells.filter((_, i) => clipped[0][i])) });
         texts(cell >= 50 ? count : 0).forEach((text, i) => {
           set(text, { x: x(i + 0.5), y: stripTop(row) + 15 });
-          write(text, clipped[0][i] ? "0" : fixed(-gradient[0][i], 3));
+          write(text, brief(0 - gradient[0][i]).replace("+", ""));
         });
       });
 
       const { low: under, high: over } = ranges.GSPO;
       const side = s > 1 + over ? "above" : s < 1 - under ? "below" : "inside";
-      more.disabled = count >= LARGEST;
-      fewer.disabled = count <= 1;
+      more.check();
+      fewer.check();
       numbers.show({
         tokens: String(count),
-        product: significant(product, 6),
+        product,
         mean: s.toFixed(6),
         range: side === "inside" ? "yes" : `no, ${side}`,
       });
@@ -208,7 +213,7 @@ export function render(context) {
 const stripTop = (row) => EDGE.top + CHART + 28 + row * STRIP;
 
 function sentence(count, product, s, side, counts) {
-  const root = `${significant(product, 6)} to the power 1/${count} is s = ${s.toFixed(6)}.`;
+  const root = `${product} to the power 1/${count} is s = ${s.toFixed(6)}.`;
   const grpo =
     `GRPO clips ${counts.GRPO1} of ${count} token${count === 1 ? "" : "s"} if A > 0, ` +
     `${counts["GRPO-1"]} if A < 0.`;

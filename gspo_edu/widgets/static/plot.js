@@ -1,7 +1,7 @@
 // Plots: an SVG with scales, axes and marks, and the hand that drags in it.
 
 import { pool, set, svg, write } from "./frame.js";
-import { fixed } from "./text.js";
+import { fixed, significant } from "./text.js";
 
 // An SVG as wide as its place and `height` pixels high; width(plot) is the current width in pixels.
 export function plot(height, label) {
@@ -49,7 +49,7 @@ export function ticks(low, high, count) {
   const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
   return Array.from({ length: last - first + 1 }, (_, i) => {
     const value = (first + i) * step;
-    return [value, fixed(value, digits)];
+    return [value, digits > 6 || step >= 1e5 ? significant(value, 3) : fixed(value, digits)];
   });
 }
 

@@ -37,9 +37,10 @@ export function ratioBars(chart, { top, height, left, right, still = false }) {
   const at = (ratio) => y(inside(Math.log(ratio)));
 
   const rezoom = (ratios) => {
-    const furthest = Math.exp(Math.max(...ratios.map((r) => Math.abs(Math.log(r)))) * 1.04);
-    const huge = [10 ** Math.ceil(Math.log10(furthest)), 10];
-    [zoom, inner] = ZOOMS.find(([size]) => size >= furthest) ?? huge;
+    const furthest = Math.max(...ratios.map((r) => Math.abs(Math.log(r)))) * 1.04;
+    const power = Math.min(Math.ceil(furthest / Math.LN10), 300);
+    const huge = [10 ** power, 10 ** Math.ceil(power / 2)];
+    [zoom, inner] = ZOOMS.find(([size]) => Math.log(size) >= furthest) ?? huge;
   };
 
   return {

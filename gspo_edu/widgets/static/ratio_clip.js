@@ -158,7 +158,9 @@ export function render(context) {
         y: EDGE.top,
         height: bottom - EDGE.top,
       });
-      set(bandText, { x: (x(1 - low) + x(1 + high)) / 2, y: EDGE.top - 7 });
+      // Between the name of the axis and the edge.
+      const title = (x(1 - low) + x(1 + high)) / 2;
+      set(bandText, { x: Math.min(Math.max(title, 145), wide - 76), y: EDGE.top - 7 });
       write(bandText, `range ${significant(1 - low, 7)} … ${significant(1 + high, 7)}`);
       set(one, { x1: x(1), x2: x(1), y1: EDGE.top, y2: bottom });
       set(free, {
@@ -195,7 +197,7 @@ export function render(context) {
       // The label stays on the empty side of the curve.
       const below = a > 0 || here.clipped;
       set(slopeText, {
-        x: Math.min(px + (here.clipped ? 0 : 46), wide - EDGE.right - 32),
+        x: Math.min(Math.max(px + (here.clipped ? 0 : 46), EDGE.left + 30), wide - EDGE.right - 32),
         y: below ? Math.min(py + 32, bottom - 26) : Math.max(py - 24, EDGE.top + 32),
         "data-tone": tone(here.clipped),
       });

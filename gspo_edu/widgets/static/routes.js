@@ -13,7 +13,7 @@ const NAMES = ["record", "update", "replay", "token", "layer", "grpo_low", "grpo
 const EDGE = { left: 46, right: 4, top: 24 };
 const CHART = 96; // height of the ratio bars
 const MODES = [
-  ["live", "its own choice"],
+  ["live", "the router's choice"],
   ["replay", "replayed"],
 ];
 
@@ -67,7 +67,7 @@ export function render(context) {
           chart,
           legend([
             ["green", "GRPO's range"],
-            ["ink", "with replay switched", "solid"],
+            ["ink", "with the other choice of experts", "solid"],
           ]),
         ),
         h("div", {}, update.node, token.node, layer.node, slopes.node),
@@ -128,7 +128,7 @@ export function render(context) {
       const share = drift(now.used, before.used);
       mode.show(replay ? "replay" : "live");
       update.show({ min: 0, max: last, step: 1, at: u, text: `${u} of ${last}` });
-      const spoken = `${t + 1} of ${tokens.length}: ${tokens[t]}`;
+      const spoken = `${t + 1} of ${tokens.length}: “${tokens[t]}”`;
       token.show({ min: 1, max: tokens.length, step: 1, at: t + 1, text: spoken });
       layer.show({
         min: 0,

@@ -3,7 +3,7 @@
 import { button, choice, h, legend, mount, set, slider, svg, write } from "./frame.js";
 import { meanAndStd } from "./math.js";
 import { axis, drag, path, plot, scale, ticks, width } from "./plot.js";
-import { fixed, signed } from "./text.js";
+import { fixed, signedSum } from "./text.js";
 
 const NAMES = ["record", "rollout", "seed"];
 const EDGE = { left: 46, right: 10, top: 24, bottom: 14 };
@@ -183,7 +183,7 @@ function sideBySide(arms) {
         const [first, second] = now[metric];
         write(cells[0], number(first));
         write(cells[1], number(second));
-        write(cells[2], first === null || second === null ? "–" : signed(second - first, 3));
+        write(cells[2], first === null || second === null ? "–" : signedSum(second - first, 3));
         set(cells[0], { "data-tone": "red" });
         set(cells[1], { "data-tone": "blue" });
       }
