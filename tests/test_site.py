@@ -151,6 +151,15 @@ def test_search_knows_questions_and_no_outcomes(tmp_path: Path) -> None:
     assert " ".join(said) == "Before. How far? near Afterwards."
 
 
+def test_search_keeps_the_teachers_answers(site: Path) -> None:
+    script = (site / "assets/search-index.js").read_text(encoding="utf-8")
+    rows = json.loads(script.removeprefix("globalThis.searchIndex = ").rstrip(";\n"))
+    teachers = [row for row in rows if row[2].startswith("docs/teaching-tables.html#")]
+    assert len(teachers) > 5
+    assert not any(said for *_, said in teachers)
+    assert not any("\\" in said for page, *_, said in rows if page.startswith("0"))
+
+
 def test_formulas_are_found_in_words() -> None:
     assert text.in_words(r"\frac{\pi_\theta(y)}{2} + \hat{A}^{3}") == "(πθ(y))/2+A\u0302^3"
     rendered = plain_text()

@@ -29,6 +29,7 @@ ROOT = HERE.parents[1]
 LESSONS, DOCS = ROOT / "lessons", ROOT / "docs"
 ROW = re.compile(r"^\| \[\d\d (.+?)\]\(lessons/(\w+)\.ipynb\) \| (.+?) \|$", re.MULTILINE)
 MINUTES = re.compile(r"\*\*Time:\*\*\s+(\d+)\s+minutes")
+ANSWERS = {"teaching-tables"}  # documents whose text would give away what lessons ask
 NEEDS = re.compile(r"\*\*You need:?\*\*(.+?)(?:\*\*Time|\.\s)", re.DOTALL)
 
 
@@ -202,6 +203,7 @@ class Site:
         """The page of one markdown file, and the pictures beside it."""
         name = f"docs/{path.stem}.html"
         text = self.text(name, "docs")
+        text.searchable = path.stem not in ANSWERS
         html = text.html(path.read_text(encoding="utf-8"))
         for picture in set(re.findall(r'<img src="\.\./(docs/[^"]+)"', html)):
             (self.folder / picture).parent.mkdir(parents=True, exist_ok=True)

@@ -98,8 +98,13 @@ class GroupAdvantage(LessonWidget):
         """Standard deviation of the rewards with ``ddof``."""
         return stdev(self.rewards) if self.ddof else pstdev(self.rewards)
 
+    def _pushes(self) -> list[float]:
+        # The mean of 0.1, 0.2 and 0.3 is 0.2 but for rounding, which is no push down.
+        least = 1e-9 * max(map(abs, self.advantages))
+        return [0.0 if abs(advantage) < least else advantage for advantage in self.advantages]
+
     def words(self) -> str:
-        advantages = ", ".join(f"{advantage:+.2f}" for advantage in self.advantages)
+        advantages = ", ".join(f"{advantage:+.2f}" for advantage in self._pushes())
         rewards = ", ".join(f"{reward:g}" for reward in self.rewards)
         dead = " A dead group: nobody is pushed." if len(set(self.rewards)) == 1 else ""
         return (
@@ -121,7 +126,7 @@ class GroupAdvantage(LessonWidget):
         left.set_xlim(self.low, self.high)
         left.set_xlabel("reward (dashed: mean)")
         headline(left, f"mean {self.mean:.3f}, std {self.std:.3f}")
-        advantages = self.advantages
+        advantages = self._pushes()
         colors = [BLUE if a > 0 else VERMILION if a < 0 else GREY for a in advantages]
         right.barh(place, advantages, height=0.5, color=colors)
         right.axvline(0, color=GREY, lw=0.8)

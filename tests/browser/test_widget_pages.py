@@ -477,6 +477,63 @@ def test_small_rewards_keep_their_digits(show):
     assert page.get_by_label("answer 1").get_attribute("aria-valuetext").startswith("0.0010, ")
 
 
+def test_what_rounding_leaves_pushes_nobody(show):
+    widget = GroupAdvantage([0.1, 0.2, 0.3])
+    assert widget.advantages[1] != 0
+    assert "advantages -1.22, +0.00, +1.22" in widget.words()
+    page = show(widget)
+    assert page.locator(".gspo-push-text").all_text_contents() == ["▼ −1.22", "0", "▲ +1.22"]
+    assert fact(page, "signal") == "2 of 3"
+
+
+def swipe(page, start, end):
+    """One finger from (x, y) to another, in the steps in which a phone reports it."""
+    phone = page.context.new_cdp_session(page)
+
+    def send(kind, *points):
+        touches = [{"x": x, "y": y} for x, y in points]
+        phone.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+    send("touchStart", start)
+    for step in range(1, 9):
+        send("touchMove", [a + (b - a) * step / 8 for a, b in zip(start, end, strict=True)])
+        page.wait_for_timeout(16)
+    send("touchEnd")
+    page.wait_for_timeout(600)  # the page glides on
+
+
+@pytest.mark.parametrize("widget_class", [k for k in WIDGETS if k is not GroupAdvantage])
+def test_a_finger_scrolls_over_a_plot_or_moves_in_it(show, widget_class):
+    page = show(widget_class(), width=360, has_touch=True, is_mobile=True)
+    page.set_viewport_size({"width": 360, "height": 500})
+    index, start, end = MOVES[widget_class]
+    chart = page.locator("svg.gspo-plot").nth(index)
+    chart.scroll_into_view_if_needed()
+    chart.evaluate("(svg) => scrollBy(0, Math.round(svg.getBoundingClientRect().top) - 90)")
+    box, scrolled = chart.bounding_box(), page.evaluate("scrollY")
+    before = page.evaluate("JSON.stringify(widgetState)")
+    has_bars = widget_class in (OneAnswer, GradientWeights)
+
+    def at(x, y):
+        return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+    # Up, in a place where nothing is pulled up and down
+    swipe(page, at(0.5, 0.85), at(0.5, 0.6))
+    assert page.evaluate("scrollY") > scrolled
+    assert page.evaluate("JSON.stringify(widgetState)") == before
+    # As a hand moves it
+    page.evaluate("(y) => scrollTo(0, y)", scrolled)
+    swipe(page, at(*start), at(*end))
+    assert abs(page.evaluate("scrollY") - scrolled) < 2
+    assert page.evaluate("JSON.stringify(widgetState)") != before
+    if not has_bars:
+        return
+    # A tap below the bars chooses a token
+    page.touchscreen.tap(*at(0.35, 0.9))
+    redraw(page)
+    assert state(page, widget_class).token == (1 if widget_class is OneAnswer else 2)
+
+
 LISTEN = """
 () => {
   globalThis.said = 0;

@@ -15,21 +15,37 @@ export function plot(height, label) {
 
 export const width = (plot) => plot.plotWidth || 600;
 
-// Calls move(x, y, first) with pixel positions inside `node` while the pointer is down.
-export function drag(node, move) {
-  const report = (event, first) => {
+// Calls move(x, y, first) with pixel positions inside `node` while the pointer is down. A finger
+// that goes up or down scrolls the page and moves nothing, unless grips(x, y) of its start.
+export function drag(node, move, grips = () => false) {
+  const place = ({ clientX, clientY }) => {
     const box = node.getBoundingClientRect();
-    move(event.clientX - box.left, event.clientY - box.top, first);
+    return [clientX - box.left, clientY - box.top];
   };
+  let start = null; // of a finger, until it is known what it wants
+  const begin = () => {
+    if (start) move(...start, true);
+    start = null;
+  };
+  const scrolls = ([x, y]) => Math.abs(y - start[1]) > Math.abs(x - start[0]) && !grips(...start);
+  const hold = (event) => grips(...place(event.touches[0])) && event.preventDefault();
+  node.addEventListener("touchstart", hold, { passive: false });
   node.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     node.setPointerCapture(event.pointerId);
     event.preventDefault();
-    report(event, true);
+    start = place(event);
+    if (event.pointerType !== "touch") begin();
   });
   node.addEventListener("pointermove", (event) => {
-    if (node.hasPointerCapture(event.pointerId)) report(event, false);
+    if (!node.hasPointerCapture(event.pointerId)) return;
+    const at = place(event);
+    if (start && scrolls(at)) return;
+    begin();
+    move(...at, false);
   });
+  node.addEventListener("pointerup", begin);
+  node.addEventListener("pointercancel", () => (start = null));
 }
 
 // A linear map from [a, b] to [x, y], and back.

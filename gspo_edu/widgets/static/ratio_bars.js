@@ -48,11 +48,12 @@ export function ratioBars(chart, { top, height, left, right, still = false }) {
     // pick(x) names the token at x; press(token, y) hears of a press below the bars.
     pull({ pick, press, setRatio, redraw }) {
       chart.classList.add("gspo-updown");
+      const isOnBars = (px, py) => px >= left && py <= bottom + 4;
       drag(chart, (px, py, first) => {
         if (first && py > bottom + 4) press(pick(px), py);
-        else if (first) held = pick(px);
+        else if (first && isOnBars(px, py)) held = pick(px);
         if (held !== null) setRatio(held, Math.exp(inside(y.back(py))));
-      });
+      }, isOnBars);
       const release = () => {
         if (held === null) return;
         held = null;
