@@ -21,7 +21,7 @@ from course_site.text import Heading, Text, term_anchor
 from gspo_edu.glossary import LANGUAGES, terms
 from gspo_edu.lesson_files import copy_lessons
 from gspo_edu.widgets import WIDGETS
-from gspo_edu.widgets.assets import script, source
+from gspo_edu.widgets.assets import script, styles
 from gspo_edu.widgets.page import MODEL, to_html
 
 HERE = Path(__file__).resolve().parent
@@ -117,7 +117,7 @@ class Site:
         self.put(f"assets/{font.name}", font.read_bytes())
         for path in sorted((HERE / "assets").iterdir()):
             self.put(f"assets/{path.name}", path.read_text(encoding="utf-8"))
-        self.put("assets/widgets.css", source("widgets.css"))
+        self.put("assets/widgets.css", styles())
         for widget in WIDGETS:
             # A classic script: browsers load no modules from disk.
             kept = f"(globalThis.renderers ??= {{}}).{widget.name} = render;"

@@ -15,6 +15,11 @@ def source(file_name: str) -> str:
     return (files("gspo_edu.widgets") / "static" / file_name).read_text(encoding="utf-8")
 
 
+def styles() -> str:
+    """The stylesheet of all widgets."""
+    return source("widgets.css") + source("plots.css")
+
+
 def parts(name: str) -> list[str]:
     """``name`` and all the scripts that it imports, each once and after those it imports."""
     found: dict[str, None] = {}

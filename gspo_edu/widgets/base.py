@@ -12,7 +12,7 @@ import traitlets
 from traitlets import TraitError
 
 from gspo_edu.plots import png
-from gspo_edu.widgets.assets import source
+from gspo_edu.widgets.assets import styles
 from gspo_edu.widgets.pictures import DPI, WIDTH
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LessonWidget(anywidget.AnyWidget):
 
     name: str
     title: str
-    _css = source("widgets.css")
+    _css = styles()
 
     def __init__(self, **settings: Any) -> None:
         unknown = sorted(set(settings) - set(self.trait_names()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 
-from gspo_edu.widgets.assets import script, source
+from gspo_edu.widgets.assets import script, styles
 from gspo_edu.widgets.base import LessonWidget
 
 # The part of a Jupyter widget's model that our widgets use, on an object that holds the state.
@@ -63,7 +63,7 @@ def to_html(widget: LessonWidget, *, title: str | None = None) -> str:
     return PAGE.format(
         title=html.escape(title or widget.title),
         words=html.escape(widget.words()),
-        css=source("widgets.css"),
+        css=styles(),
         state=state,
         model=MODEL,
         script=script(widget.name),
