@@ -587,6 +587,18 @@ def test_paper_is_white_whatever_the_look(show, widget_class):
     assert page.evaluate(ink) != dark
 
 
+def test_high_contrast_keeps_legend_sliders_and_the_chosen_cell(show):
+    page = show(GradientWeights(), forced_colors="active")
+    look = "([place, what]) => getComputedStyle(document.querySelector(place))[what]"
+    swatches = {
+        page.evaluate(look, [f".gspo-swatch[data-tone={tone}]", "backgroundColor"])
+        for tone in ("blue", "red", "green")
+    }
+    assert len(swatches) == 3
+    assert page.evaluate(look, [".gspo-slider input", "forcedColorAdjust"]) == "none"
+    assert page.evaluate(look, ["td[data-mine=true]", "outlineStyle"]) == "solid"
+
+
 def test_without_scripts_the_words_are_there(open_page, tmp_path):
     widget = OneAnswer()
     (tmp_path / "page.html").write_text(to_html(widget), encoding="utf-8")
