@@ -51,7 +51,7 @@ def experts_cost() -> Finding:
     study = stored_study("dense")
     kinds = ("experts", "dense as active", "dense as total")
     pairs = {kind: study.pair(f"GSPO, {kind}", f"GRPO, {kind}", LARGE_RATE) for kind in kinds}
-    more, interval = difference_of(pairs["experts"], pairs["dense as active"])
+    more, interval = difference_of(pairs["experts"], pairs["dense as active"], len(study.pairs) + 1)
     return Finding(
         "experts",
         "It is the experts that GRPO suffers from: with them GSPO's lead is larger than without.",
@@ -79,7 +79,7 @@ def grows(name: str) -> Finding:
     study = stored_study(name)
     settings = study.settings
     pairs = {at: study.pair("GSPO, measured range", "GRPO", at) for at in settings}
-    more, interval = difference_of(pairs[settings[-1]], pairs[settings[0]])
+    more, interval = difference_of(pairs[settings[-1]], pairs[settings[0]], len(study.pairs) + 1)
     drifts = ", ".join(
         f"{at} {np.mean(study.means('GRPO', at, 'drift_per_update')):.1%}" for at in settings
     )
@@ -150,6 +150,27 @@ def other_engine() -> Finding:
     )
 
 
+def rollout_routes_help() -> Finding:
+    """R3's statement, with a sampler that rounds: does GRPO gain from the sampler's routes?"""
+    study = stored_study("replay")
+    tuned = stored_study("stormy").group("GRPO", "lr tuned").means["lr"]
+    at_tuned = f"lr {tuned:g}"
+    pair, beyond = (study.pair("GRPO + R3", than, at_tuned) for than in ("GRPO", "GRPO + R2"))
+    elsewhere = [study.pair("GRPO + R3", "GRPO", at) for at in study.settings if at != at_tuned]
+    return Finding(
+        "replay_r3",
+        "GRPO gains from Routing Replay of the rollout's routes (R3) if another engine sampled.",
+        "R3's authors, arXiv 2510.11370",
+        verdict_of([pair]),
+        f"The engine samples in bfloat16. At the rate that suited GRPO best in the stormy study: "
+        f"{in_words(pair)}. At another: {'; '.join(map(in_words, elsewhere))}. Against replay of "
+        f"the trainer's own routes at pi_old (R2): {in_words(beyond)}.",
+        "Whether it takes the rollout's routes or any fixed ones is the comparison with R2. An "
+        "engine that rounds changes few routes of so small a model.",
+        ("replay",),
+    )
+
+
 def gspo_needs_no_replay() -> Finding:
     """Section 5.3: under GSPO the routes need not be replayed."""
     study = stored_study("replay")
@@ -203,7 +224,7 @@ def not_to_be_saved() -> Finding:
     return Finding(
         "collapse",
         "A collapsed run cannot be saved, neither from an earlier checkpoint nor by tuning.",
-        "the authors, arXiv 2507.18071, section 1",
+        "the authors, arXiv 2507.18071, section 3",
         FAILS if collapsed and saves else HOLDS if collapsed and hopeless else OPEN,
         f"GRPO at a rate at which it falls apart: {in_words(fall, of='the fall')}. Forty rollouts "
         f"further on, mean held-out reward: {reached}. {in_words(saved, of='from before')}; "

@@ -92,18 +92,18 @@ def another_pair(study: StoredStudy, first: str, second: str, setting: str) -> P
     return pair_summary(*groups, len(study.pairs) + 1)
 
 
-def difference_of(first: PairSummary, second: PairSummary) -> tuple[float, tuple[float, float]]:
-    """How much larger the first difference is than the second, seed by seed, with its interval."""
+def difference_of(
+    first: PairSummary, second: PairSummary, comparisons: int = 1
+) -> tuple[float, tuple[float, float]]:
+    """How much larger the first difference is than the second, seed by seed, with its interval.
+
+    The interval is adjusted for that many ``comparisons``, as those of ``pair_summary`` are.
+    """
     seeds = sorted(first.differences.keys() & second.differences.keys())
     gaps = [first.differences[seed] - second.differences[seed] for seed in seeds]
-    return float(np.mean(gaps)), mean_interval(gaps)
+    return float(np.mean(gaps)), mean_interval(gaps, level=1 - 0.05 / comparisons)
 
 
 def side(interval: tuple[float, float]) -> str:
     """The verdict on "it is above zero"."""
     return HOLDS if interval[0] > 0 else FAILS if interval[1] < 0 else OPEN
-
-
-def untried(key: str, statement: str, said_by: str, why: str) -> Finding:
-    """A statement that no stored study tries."""
-    return Finding(key, statement, said_by, OPEN, "Not tried.", why)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from gspo_edu.stored_studies import stored_names, stored_study
+from gspo_edu.stored_studies import stored_study
 from gspo_edu.study_summary import listed
 from gspo_edu.verdict_controls import (
     GROWTH,
@@ -23,6 +23,7 @@ from gspo_edu.verdict_controls import (
     more_compute,
     not_to_be_saved,
     other_engine,
+    rollout_routes_help,
     same_step,
 )
 from gspo_edu.verdict_rules import (
@@ -35,7 +36,6 @@ from gspo_edu.verdict_rules import (
     drops,
     in_words,
     ratio_of_means,
-    untried,
     verdict_of,
 )
 
@@ -212,60 +212,9 @@ def best_of_family() -> Finding:
     )
 
 
-LATER = {
-    "step_size": same_step,
-    "dense": experts_cost,
-    "compute": more_compute,
-    "engines": other_engine,
-    "replay": gspo_needs_no_replay,
-    "rescue": not_to_be_saved,
-}
-# What stands in the list as long as a study is not stored.
-AWAITED = {
-    "replay": untried(
-        "gspo_replay",
-        "With GSPO, Routing Replay is needless.",
-        "the authors, arXiv 2507.18071, section 5.3; a later report finds that replay helps GSPO, "
-        "too (arXiv 2510.11370)",
-        "`gspo-edu study replay` would tell; its results are not stored.",
-    ),
-    "rescue": untried(
-        "collapse",
-        "A collapsed run cannot be saved, neither from an earlier checkpoint nor by tuning.",
-        "the authors, arXiv 2507.18071, section 1",
-        "`gspo-edu study rescue` would tell; its results are not stored.",
-    ),
-    "engines": untried(
-        "engines",
-        "GSPO tolerates the log-probs of another engine.",
-        "the authors, arXiv 2507.18071, section 5.4",
-        "`gspo-edu study engines` would tell; its results are not stored.",
-    ),
-    "dense": untried(
-        "experts",
-        "It is the experts that GRPO suffers from: on a dense model the difference is small.",
-        "the argument of arXiv 2507.18071, section 5.3",
-        "`gspo-edu study dense` would tell; its results are not stored.",
-    ),
-    "compute": untried(
-        "compute",
-        "GSPO goes on improving with more compute and with refreshed prompts.",
-        "the authors, arXiv 2507.18071, section 5.1",
-        "`gspo-edu study compute` would tell; its results are not stored.",
-    ),
-    "answer_length": untried(
-        "growth_task_size",
-        "GSPO goes on improving with longer answers.",
-        "the authors, arXiv 2507.18071, section 5.1",
-        "`gspo-edu study answer_length` would tell; its results are not stored.",
-    ),
-}
-
-
 def findings() -> list[Finding]:
-    """All statements that the stored studies can say something about, and those they cannot."""
-    stored = stored_names()
-    found = [
+    """All statements that the stored studies can say something about."""
+    return [
         more_stable(),
         more_efficient(),
         the_unit(),
@@ -273,12 +222,17 @@ def findings() -> list[Finding]:
         root(),
         drift(),
         needs_replay(),
+        rollout_routes_help(),
+        gspo_needs_no_replay(),
         best_of_family(),
+        same_step(),
+        experts_cost(),
+        more_compute(),
+        other_engine(),
+        not_to_be_saved(),
+        holds_where_grpo_collapses(),
+        *(grows(name) for name in GROWTH),
     ]
-    found += [make() for name, make in LATER.items() if name in stored]
-    found += [grows(name) for name in GROWTH if name in stored]
-    found += [holds_where_grpo_collapses()] if "rescue" in stored else []
-    return found + [one for name, one in AWAITED.items() if name not in stored]
 
 
 def finding(key: str) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gspo_edu import verdict_controls, verdicts
+from gspo_edu import verdict_controls
 from gspo_edu.bibliography import sources
 from gspo_edu.stored_studies import StoredStudy, stored_names
 from gspo_edu.study_summary import GroupSummary, PairSummary, paired, summarise
@@ -25,6 +25,15 @@ from gspo_edu.verdict_rules import (
 )
 from gspo_edu.verdicts import finding, findings
 
+# By study; those that compare sizes have one rule, verdict_controls.grows.
+CONTROLS = {
+    "step_size": verdict_controls.same_step,
+    "dense": verdict_controls.experts_cost,
+    "compute": verdict_controls.more_compute,
+    "engines": verdict_controls.other_engine,
+    "replay": verdict_controls.gspo_needs_no_replay,
+    "rescue": verdict_controls.not_to_be_saved,
+}
 SCATTER = (-0.02, -0.01, 0.0, 0.01, 0.02)
 
 
@@ -89,13 +98,23 @@ def test_differences_of_differences() -> None:
     assert high == pytest.approx(0.3)
 
 
+def test_more_comparisons_widen_a_difference_of_differences() -> None:
+    (steady,) = study_of(rows("B", 0.6) + rows("C", 0.5), [("B", "C")]).pairs
+    mean, alone = difference_of(pair_of(0.9, 0.5), steady)
+    again, among = difference_of(pair_of(0.9, 0.5), steady, 9)
+    assert mean == again == pytest.approx(0.3)
+    assert among[0] < alone[0] < mean < alone[1] < among[1]
+
+
 def test_the_ratio_of_two_means() -> None:
     study = study_of(rows("A", 0.5, entropy=3.0) + rows("B", 0.5, entropy=2.0), [])
     assert ratio_of_means(study, "the only setting", ("A", "B"), "entropy") == pytest.approx(1.5)
 
 
 def made(name: str, lead: float) -> StoredStudy:
-    """A study of one that is not stored yet, in which GSPO leads by ``lead`` (twice at the end)."""
+    """A study of that name in which GSPO leads by ``lead`` (twice at the end)."""
+    if name == "stormy":
+        return study_of(rows("GRPO", 0.5, setting="lr tuned"), [], name)
     if name == "dense":
         kinds = {"experts": 2 * lead, "dense as active": lead, "dense as total": lead}
         runs = [
@@ -130,8 +149,14 @@ def made(name: str, lead: float) -> StoredStudy:
         arms = ("GRPO", "GSPO, measured range")
         means = dict.fromkeys(arms, 0.5)
         means |= {f"{arm} + {kind}": 0.5 - lead for arm in arms for kind in ("R2", "R3")}
-        runs = [row for arm, mean in means.items() for row in rows(arm, mean)]
+        runs = [
+            row
+            for setting in ("lr 0.001", "lr 0.004")
+            for arm, mean in means.items()
+            for row in rows(arm, mean, setting=setting)
+        ]
         pairs = [(f"{arm} + {kind}", arm) for arm in arms for kind in ("R2", "R3")]
+        pairs += [("GRPO + R3", "GRPO + R2")]
         return study_of(runs, pairs, name)
     if name == "rescue":
         # A lower rate that makes good all that was lost is what speaks against "cannot be saved".
@@ -169,6 +194,16 @@ def test_where_grpo_collapses(lead: float, verdict: str, monkeypatch: pytest.Mon
     assert verdict_controls.holds_where_grpo_collapses().verdict == verdict
 
 
+@pytest.mark.parametrize(("gain", "verdict"), [(0.2, HOLDS), (-0.2, FAILS), (0.0, OPEN)])
+def test_replay_of_the_rollouts_routes(
+    gain: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict_controls, "stored_study", lambda asked: made(asked, -gain))
+    found = verdict_controls.rollout_routes_help()
+    assert found.verdict == verdict
+    assert "At another: GRPO + R3 minus GRPO, lr 0.004" in found.numbers
+
+
 def test_a_run_that_is_mended_in_part_is_neither_saved_nor_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,13 +226,13 @@ def test_the_gain_of_the_second_half() -> None:
 
 
 @pytest.mark.parametrize(("lead", "verdict"), [(0.2, HOLDS), (-0.2, FAILS)])
-@pytest.mark.parametrize("name", [*verdicts.LATER, *verdict_controls.GROWTH])
-def test_studies_to_come_have_their_rule(
+@pytest.mark.parametrize("name", [*CONTROLS, *verdict_controls.GROWTH])
+def test_a_clear_lead_decides(
     name: str, lead: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_controls, "stored_study", lambda asked: made(asked, lead))
     monkeypatch.setattr(verdict_controls, "late_rise", lambda study, arm: 0.0)
-    rule = verdicts.LATER.get(name)
+    rule = CONTROLS.get(name)
     found = rule() if rule else verdict_controls.grows(name)
     assert found.studies == (name,)
     assert found.verdict == verdict

@@ -37,13 +37,16 @@ from gspo_edu.glossary import table
 from gspo_edu.initial import initial_policy
 from gspo_edu.moe import drift, replay_gates
 from gspo_edu.plots import BLUE, VERMILION, show
-from gspo_edu.predictions import predict, reconcile, summary_picture
+from gspo_edu.predictions import predict, reconcile, say, summary_picture
 from gspo_edu.questions import check_answer
 from gspo_edu.ratios import sequence_log_ratio
 from gspo_edu.route_figures import arms_figure, forgiveness_figure
 from gspo_edu.route_split import changed_tokens, rms, split_log_ratio
 from gspo_edu.sampler import answer_log_probs, sampled_rollout
+from gspo_edu.stored_studies import stored_study
 from gspo_edu.trainer import Trainer
+from gspo_edu.verdict_rules import FAILS, HOLDS, OPEN
+from gspo_edu.verdicts import finding
 
 # %% [markdown]
 r"""
@@ -759,7 +762,7 @@ the thin lines before the thick ones: after six rollouts the seeds of one arm li
 the arms do.
 
 So this cell shows *mechanisms*. To rank the four takes whole trainings, more seeds, and a learning
-rate of its own for each. Lesson 08 does that, with eight seeds.
+rate of its own for each. Lesson 08 does that, with eight seeds; section 10 has those with replay.
 
 ## 9 · What others found
 
@@ -785,7 +788,68 @@ safe. That routes move, and token ratios with them, is reported by several group
 here. And "GSPO makes replay needless" is
 not settled: where both were tried together, replay helped GSPO as well, a little.
 
-## 10 · What is shown, and what is not
+## 10 · What the tiny model says
+
+Whole trainings, from the stored study *replay*: the stormy policy, eight seeds, two learning rates,
+and the second engine of section 3, which samples in bfloat16, so that R2 and R3 are not the same.
+Ratios refer to the trainer's own pass.
+"""
+
+# %% tags=["predict"]
+my_guess = None  # "a", "b", "c" or "d"
+predict(
+    "09 whole trainings",
+    "At the rate that suits GRPO without replay, whose reward does R3 clearly raise, over eight "
+    "seeds?",
+    {
+        "a": "that of both: steadier ratios mean better steps",
+        "b": "GRPO's: there each token's ratio is clipped by itself",
+        "c": "GSPO's: its range is so narrow that routes decide who is clipped",
+        "d": "nobody's: replay changes the ratio, not the reward",
+    },
+    my_guess,
+)
+
+# %% tags=["nbval-ignore-output"]
+found = [finding(key) for key in ("replay", "replay_r3", "gspo_replay")]
+for one in found:
+    say(f"{one.statement} {one.verdict.capitalize()}.")
+    say(one.numbers)
+assert [one.verdict for one in found] == [FAILS, HOLDS, OPEN]
+study, rate, gspo = stored_study("replay"), "lr 0.001", "GSPO, measured range"
+to_grpo, to_gspo = (study.pair(f"{arm} + R3", arm, rate) for arm in ("GRPO", gspo))
+faster = study.pair("GRPO + R3", "GRPO", "lr 0.004")
+beyond = study.pair("GRPO + R3", "GRPO + R2", rate)
+assert to_grpo.adjusted[0] > 0
+assert (to_grpo.above, len(study.pairs)) == (7, 10)
+assert all(pair.adjusted[0] < 0 < pair.adjusted[1] for pair in (to_gspo, faster, beyond))
+
+# %% tags=["reconcile", "nbval-ignore-output"] jupyter={"source_hidden": true}
+reconcile(
+    "09 whole trainings",
+    "b",
+    f"{to_grpo.mean:+.3f} under GRPO, {to_gspo.mean:+.3f} under GSPO (no clear difference).",
+    {
+        "a": "they do get steadier under both. Under GSPO no gain follows that would show here.",
+        "c": "routes decide that in part (section 7). It costs GSPO nothing that would show here.",
+        "d": "so it is at the higher rate. But the ratio decides whom clipping silences.",
+    },
+)
+
+# %% [markdown]
+r"""
+**How to read it.** Three statements, three verdicts. GRPO learns without replay: this model needs
+none to converge. Yet at the rate that suits it, replay of the rollout's routes brings it some more
+reward, on seven seeds of eight, and the interval stays above zero when adjusted for all ten
+comparisons. At four times that rate nothing of it is left. Under GSPO replay does nothing that
+eight seeds could tell, for better or worse.
+
+Three cautions. The interval ends just above zero: another task could put it on the other side. A
+gain under GRPO and none to be seen under GSPO are not yet two different gains (lesson 12 computes
+that). And R3 is not told apart from R2 here, so it need not be the engine's rounding that replay
+mends; the updates' own changes of experts will do as an explanation.
+
+## 11 · What is shown, and what is not
 
 *Arithmetic:* memory per token; which gates give a gradient; $j\sqrt{q/L}$; what a wrong trace does.
 
@@ -793,7 +857,9 @@ not settled: where both were tried together, replay helped GSPO as well, a littl
 gradient and its drift; the route part goes out of the ratio and stays in the policy; GSPO's experts
 drift as GRPO's do.
 
-*Not shown:* who earns more reward, at any scale.
+*Measured over eight seeds:* section 10, for one small model and one task.
+
+*Not shown:* who earns more reward on a large model.
 
 ## Three questions to compute
 
