@@ -177,6 +177,11 @@ class TrainConfig:
             )
         if not 0 <= self.cold_start_noise <= 1:
             raise ValueError(f"cold_start_noise is {self.cold_start_noise}; expected 0 to 1.")
+        if self.dense and self.replay != "none":
+            raise ValueError(
+                f"replay is {self.replay}, but a dense model has no routes to replay; expected "
+                "none, or a mixture of experts (dense off)."
+            )
         self.check_critic()
         self.check_correction()
         self.check_objective()

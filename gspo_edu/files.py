@@ -16,11 +16,11 @@ from typing import IO, Any
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put ``path`` into an OSError that names no file, such as that of a full disk."""
+    """Put ``path`` into an OSError that names no file, as of a full disk, or a temporary one."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        error.filename, error.filename2 = str(path), None
         raise
 
 
@@ -28,11 +28,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` so that the path holds either the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with naming(path), temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with naming(path):
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -35,6 +35,9 @@ NEEDED = (
     "loss_type",
     "eos_token_ids",
 )
+# The loss types for which epsilon bounds the ratio on both sides; under CISPO it is a cap on the
+# ratio itself, and SAPO and VESPO have no use for it.
+CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 OWN = "gspo_edu_"  # what is added to TRL's batches; TRL shuffles and splits it with the rest
 
 
@@ -186,13 +189,14 @@ class Recorder:
     def settings(self) -> dict[str, Any]:
         """What TRL was told that ``inspect`` can use."""
         trainer = self.trainer
-        return {
+        found = {
             "level": trainer.importance_sampling_level,
-            "clip_low": trainer.epsilon_low,
-            "clip_high": trainer.epsilon_high,
             "max_length": trainer.max_completion_length,
             "source": f"TRL, loss_type {trainer.loss_type}",
         }
+        if trainer.loss_type in CLIPPED:
+            found |= {"clip_low": trainer.epsilon_low, "clip_high": trainer.epsilon_high}
+        return found
 
     def callback(self) -> Any:
         """A TrainerCallback that says when an update is complete."""

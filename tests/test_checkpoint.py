@@ -205,3 +205,13 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full") as caught:
         write_atomically(tmp_path / "file", b"content")
     assert caught.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("target", ["absent/file", "folder"])
+def test_a_target_that_cannot_be_is_named_and_not_the_temporary_file(tmp_path, target):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=r"\w") as caught:
+        write_atomically(tmp_path / target, b"content")
+    assert caught.value.filename == str(tmp_path / target)
+    assert str(caught.value).count("'") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -59,6 +59,12 @@ def test_unusable_values_are_refused_in_words(name, value, expected):
         TrainConfig(**{name: value})
 
 
+@pytest.mark.parametrize("replay", ["r2", "r3"])
+def test_a_dense_model_has_no_routes_to_replay(replay):
+    with pytest.raises(ValueError, match=rf"^replay is {replay}, but a dense .*; expected none"):
+        TrainConfig(dense=True, replay=replay)
+
+
 @pytest.mark.parametrize(
     ("objective", "settings"),
     [

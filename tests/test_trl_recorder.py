@@ -161,6 +161,18 @@ def test_lengths_ends_and_settings(sequence_run: Any) -> None:
     assert own["clip_fraction_seq"] == pytest.approx(wanted, abs=1e-6)
 
 
+def test_a_cap_is_not_recorded_as_a_range(tmp_path: Path) -> None:
+    run, _ = trained(
+        tmp_path / "run", 1, loss_type="cispo", importance_sampling_level="token", epsilon_high=5.0
+    )
+    assert run.settings == {
+        "level": "token",
+        "max_length": LIMIT,
+        "source": "TRL, loss_type cispo",
+    }
+    assert "this run" not in {rule["whose"] for rule in measure(run).numbers["clip"]}
+
+
 def test_token_level_with_accumulated_gradients(tmp_path: Path) -> None:
     run, logged = trained(
         tmp_path / "run",
