@@ -109,7 +109,8 @@ r"""
 ## 3 · Write the token ratio
 
 Now for a whole batch at once. `logp`, `logp_old` and `mask` have the shape (answers, places); give
-back the ratios in that shape, and 0 in the padding. PyTorch, NumPy or a loop: as you like.
+back the ratios in that shape, and 0 in the padding. PyTorch, NumPy (import it yourself) or
+a loop: as you like.
 
 <details><summary>First hint</summary>
 

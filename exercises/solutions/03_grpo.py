@@ -250,7 +250,7 @@ for width in (4, 8):
     logp = torch.nn.functional.pad(t.logp, pad).requires_grad_()
     logp_old, mask = (torch.nn.functional.pad(x, pad) for x in (t.logp_old, t.mask))
     faulty_loss(logp, logp_old, A, mask, 0.2, 0.27).backward()
-    print(f"width {width}: gradient on the first token of answer 1 {logp.grad[0, 0]:+.5f}")
+    print(f"width {width}: gradient on the third token of answer 1 {logp.grad[0, 2]:+.5f}")
 
 # %% [markdown]
 r"""

@@ -27,6 +27,11 @@ def draw_fractions(dice: torch.Generator) -> list[Case]:
         ratio = uniform(dice, 0.5, 1.6, *mask.shape)
         ratio[:, 0] = torch.tensor([1.55, 0.52] * len(lengths), dtype=torch.float64)[: len(lengths)]
         ratio[0, :2] = torch.tensor([1.55, 0.9], dtype=torch.float64)
+        # Exactly on the bound that would silence them, where that is a number without rounding.
+        if high == 0.25:
+            ratio[0, 2] = 1.25
+        if low == 0.25:
+            ratio[1, 2] = 0.75
         signs = [1.0 if row % 3 == 0 else -1.0 for row in range(len(lengths))]
         case = {"ratio": ratio, "advantages": signed(dice, signs), "mask": mask}
         cases.append({**case, "clip_low": low, "clip_high": high})
@@ -43,6 +48,7 @@ def fraction_formula(
     above, below = ratio > upper, ratio < lower
     flags = {
         "right": (above & positive) | (below & ~positive),
+        "on_bound": ((ratio >= upper) & positive) | ((ratio <= lower) & ~positive),
         "outside": above | below,
         "wrong_corners": (above & ~positive) | (below & positive),
         "above_only": above & positive,
@@ -87,6 +93,7 @@ CLIP_FRACTION = FunctionTask(
             "These are the outsiders that keep their gradient. min() silences the others: A > 0 "
             "above the range, A < 0 below it.",
         ),
+        Fault("count", "on_bound", "A ratio exactly on a bound is counted. It still is inside."),
         Fault("count", "above_only", "Only A > 0 is counted. A < 0 is clipped below the range."),
         Fault("count", "above_any_sign", "Only the upper bound is looked at, and no sign of A."),
         Fault("count", "below_only", "Only A < 0 is counted. A > 0 is clipped above the range."),

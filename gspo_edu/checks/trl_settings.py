@@ -108,7 +108,9 @@ TRL_ROLLOUT = FunctionTask(
 def draw_plans(dice: torch.Generator) -> list[Case]:
     """Cases of (prompts, group, mini_batches, processes); prompts are those of one rollout."""
     cases: list[Case] = []
-    for group, mini_batches, processes in ((4, 4, 1), (6, 2, 3), (16, 8, 2)):
+    # Never group = mini_batches * processes: a process would take as many answers as there are
+    # prompts.
+    for group, mini_batches, processes in ((4, 2, 1), (6, 3, 4), (16, 4, 2)):
         some = int(torch.randint(2, 12, (), generator=dice))
         prompts = some * mini_batches * processes
         case = {"prompts": prompts, "group": group, "mini_batches": mini_batches}

@@ -242,7 +242,13 @@ def fractions(flag: Any = None, share: Any = None, low: Any = None, high: Any = 
     return fraction
 
 
+def fraction_with_bounds(r: Any, A: Any, m: Any, clip_low: float, clip_high: float) -> Any:
+    good = np.repeat(A[:, None] > 0, r.shape[1], axis=1)
+    return np.where(good, r >= 1 + clip_high, r <= 1 - clip_low)[m > 0].mean()
+
+
 CLIP_FRACTION = {
+    "on_bound": fraction_with_bounds,
     "outside": fractions(lambda up, down, good: up | down),
     "wrong_corners": fractions(lambda up, down, good: np.where(good, down, up)),
     "above_only": fractions(lambda up, down, good: up & good),

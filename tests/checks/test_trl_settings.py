@@ -6,9 +6,20 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+import torch
 
 from gspo_edu.checks import TASKS
-from gspo_edu.checks.trl_settings import DEFAULTS, FACTS, facts_of
+from gspo_edu.checks.trl_settings import DEFAULTS, FACTS, draw_plans, facts_of
+
+
+def test_a_process_never_takes_as_many_answers_as_there_are_prompts() -> None:
+    for seed in range(5):
+        for case in draw_plans(torch.Generator().manual_seed(seed)):
+            prompts, group, mini_batches, processes = case.values()
+            share, left = divmod(prompts * group, mini_batches * processes)
+            assert left == 0
+            assert share not in (prompts, group)
+
 
 RIGHT = {
     "importance_sampling_level": "sequence",
