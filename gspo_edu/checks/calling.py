@@ -251,6 +251,30 @@ def _article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
+# What a message of Python, NumPy or torch contains, and what helps; the first that fits counts.
+HINTS = (
+    (
+        "'NoneType' object has no attribute 'zero_'",
+        "A gradient is None until the first backward().",
+    ),
+    ("NoneType", "Does something that it uses return None?"),
+    (
+        "Boolean value of Tensor",
+        "min(), if, and, or take single numbers. For tensors: torch.minimum, torch.where, &, |.",
+    ),
+    (
+        "truth value of an array",
+        "min(), if, and, or take single numbers. For arrays: np.minimum, np.where, &, |.",
+    ),
+    (
+        "numpy() on Tensor that requires grad",
+        "NumPy computes no gradients. Use torch's function of that name; detach() would cut them.",
+    ),
+    ("name 'np' is not defined", "Import it first: import numpy as np."),
+    ("name 'math' is not defined", "Import it first: import math."),
+)
+
+
 def _described(error: BaseException) -> str:
     """The exception in a sentence, with the line of the learner's that raised it."""
     try:
@@ -261,5 +285,5 @@ def _described(error: BaseException) -> str:
         where = f" (line {mine[0].lineno}: {mine[0].line[:80]})" if mine and mine[0].line else ""
     except Exception:  # an exception whose text cannot be read
         words = where = ""
-    hint = " Does something that it uses return None?" if "NoneType" in words else ""
+    hint = next((f" {said}" for part, said in HINTS if part in words), "")
     return f"It stops with {type(error).__name__}{words}{where}.{hint}"

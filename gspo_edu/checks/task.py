@@ -135,7 +135,10 @@ class FunctionTask:
         """The values are right; is their slope?"""
         name = self.gradient
         if name is None or not any(outcome.is_tensor for outcome in outcomes):
-            return CheckResult(self.name, True, f"{len(cases)} different inputs, all as expected.")
+            said = f"{len(cases)} different inputs, all as expected."
+            if name is not None:
+                said += " They are plain numbers: nothing could be trained with them."
+            return CheckResult(self.name, True, said)
         for case, outcome in zip(cases, outcomes, strict=True):
             slope = self._slope(case)
             given = torch.zeros_like(slope) if outcome.gradient is None else outcome.gradient

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gspo_edu.checks import TASKS
 from gspo_edu.checks.calling import TimeUp, in_time
+from gspo_edu.objectives import gspo
 
 
 class Angry:
@@ -232,3 +233,37 @@ def test_other_troubles_are_told_in_words(function: Callable[..., Any], words: s
     result = TASKS["sequence_ratio"].check(function, seed=0)
     assert not result.passed
     assert words in result.message
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("min(logp.sum(1), logp_old.sum(1))", "torch.minimum"),
+        ("logp if logp.sum(1) > 0 else 0", "torch.where"),
+        ("np.exp(logp)", "import numpy as np"),
+        ("math.exp(1)", "import math"),
+        ("(logp + 0).grad.zero_()", "None until the first backward"),
+        ("None.sum()", "return None"),
+    ],
+)
+def test_an_error_of_torch_or_python_comes_with_what_helps(body: str, hint: str) -> None:
+    function = eval(f"lambda logp, logp_old, mask: {body}", {})
+    result = TASKS["sequence_ratio"].check(function, seed=0)
+    assert result.message.startswith("It stops with")
+    assert hint in result.message
+
+
+def test_numpy_on_what_needs_a_gradient_is_not_sent_to_detach() -> None:
+    def loss(logp: Any, logp_old: Any, advantages: Any, mask: Any, low: float, high: float) -> Any:
+        return np.minimum((logp - logp_old).exp(), 1.0).sum()
+
+    assert "Use torch's function" in TASKS["gspo_loss"].check(loss, seed=0).message
+
+
+def test_a_loss_without_a_gradient_is_right_and_told_so() -> None:
+    def loss(logp: Any, logp_old: Any, advantages: Any, mask: Any, low: float, high: float) -> Any:
+        return gspo(logp, logp_old, advantages, mask, clip_low=low, clip_high=high).loss.item()
+
+    result = TASKS["gspo_loss"].check(loss, seed=0)
+    assert result.passed
+    assert "nothing could be trained" in result.message
