@@ -47,6 +47,15 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> tuple[floa
     return float(sample.mean() - half), float(sample.mean() + half)
 
 
+def adjusted_interval(values: Sequence[float], comparisons: int) -> tuple[float, float]:
+    """``mean_interval`` as one of ``comparisons`` whose 95 % hold for all at once (Bonferroni).
+
+    Raises:
+        ValueError: if there are fewer than two values.
+    """
+    return mean_interval(values, level=1 - 0.05 / comparisons)
+
+
 def bootstrap_interval(
     values: Sequence[float], *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:

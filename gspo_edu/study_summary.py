@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gspo_edu.compare import FEWEST_SEEDS
-from gspo_edu.intervals import bootstrap_interval, mean_interval
+from gspo_edu.intervals import adjusted_interval, bootstrap_interval, mean_interval
 from gspo_edu.study_runs import DIVERGED, FINISHED
 
 Row = Mapping[str, Any]
@@ -167,7 +167,7 @@ def pair_summary(first: GroupSummary, second: GroupSummary, comparisons: int) ->
     differences = {seed: first.values[seed] - second.values[seed] for seed in both}
     sample = list(differences.values())
     interval = mean_interval(sample) if len(sample) > 1 else NAN
-    adjusted = mean_interval(sample, level=1 - 0.05 / comparisons) if len(sample) > 1 else NAN
+    adjusted = adjusted_interval(sample, comparisons) if len(sample) > 1 else NAN
     verdict = "no clear difference"
     if len(sample) < FEWEST_SEEDS:
         verdict = f"too few seeds to tell (at least {FEWEST_SEEDS})"

@@ -80,7 +80,7 @@ follow three verdicts:
 
 - **{HOLDS}**: the interval lies on the statement's side of zero, in every study named;
 - **{FAILS}**: it lies on the other side in one of them;
-- **{OPEN}**: otherwise, or if nobody has tried.
+- **{OPEN}**: otherwise.
 
 None of these is a verdict on models a hundred thousand times as large, with answers of thousands of
 tokens. "Does not hold in miniature" means: here is a mixture of experts on which it is not so. The

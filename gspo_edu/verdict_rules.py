@@ -2,7 +2,7 @@
 
 A statement holds in miniature if the 95 % interval of the paired difference, adjusted for all
 comparisons of its study, lies on its side of zero; it does not hold if the interval lies on the
-other side; otherwise, or if no stored study tries it, it cannot be told.
+other side; otherwise it cannot be told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gspo_edu.intervals import mean_interval
+from gspo_edu.intervals import adjusted_interval
 from gspo_edu.stored_studies import StoredStudy
 from gspo_edu.study_summary import GroupSummary, PairSummary, pair_summary, span
 
@@ -101,7 +101,7 @@ def difference_of(
     """
     seeds = sorted(first.differences.keys() & second.differences.keys())
     gaps = [first.differences[seed] - second.differences[seed] for seed in seeds]
-    return float(np.mean(gaps)), mean_interval(gaps, level=1 - 0.05 / comparisons)
+    return float(np.mean(gaps)), adjusted_interval(gaps, comparisons)
 
 
 def side(interval: tuple[float, float]) -> str:

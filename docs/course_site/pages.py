@@ -22,7 +22,7 @@ from gspo_edu.glossary import LANGUAGES, terms
 from gspo_edu.lesson_files import copy_lessons
 from gspo_edu.widgets import WIDGETS
 from gspo_edu.widgets.assets import script, styles
-from gspo_edu.widgets.page import MODEL, to_html
+from gspo_edu.widgets.page import MODEL, embedded_state, to_html, without_script
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -227,12 +227,12 @@ class Site:
         made = []
         for kind in WIDGETS:
             widget = kind()
-            state = json.dumps(widget.settings()).replace("<", "\\u003c")
             name = f"widgets/{widget.name}.html"
             self.put(f"widgets/{widget.name}-one-file.html", to_html(widget))
             shown = self.shown.get(widget.name, [])
             words = widget.words()
-            given = {"widget": widget, "state": state, "lessons": shown, "words": words}
+            given = {"widget": widget, "lessons": shown}
+            given |= {"state": embedded_state(widget), "still": without_script(widget)}
             self.write(name, "widget.html", widget.title, **given)
             self.search.append(["Widget", widget.title, name, words])
             made.append((widget, words, shown))

@@ -38,7 +38,7 @@ main {{ max-width: 1080px; margin: 0 auto; }}
 {css}</style>
 </head>
 <body>
-<noscript><p>JavaScript is switched off here, so the widget stands still. {words}</p></noscript>
+{still}
 <main id="widget"></main>
 <script type="application/json" id="state">{state}</script>
 <script type="module">
@@ -53,18 +53,28 @@ render({{ model, el: document.getElementById("widget") }});
 """
 
 
+def without_script(widget: LessonWidget) -> str:
+    """The element that says the widget's words where JavaScript is switched off."""
+    said = f"JavaScript is switched off here, so the widget stands still. {widget.words()}"
+    return f"<noscript><p>{html.escape(said)}</p></noscript>"
+
+
+def embedded_state(widget: LessonWidget) -> str:
+    """The widget's settings as JSON that can stand inside a script element."""
+    # "</script>" would end the element.
+    return json.dumps(widget.settings()).replace("<", "\\u003c")
+
+
 def to_html(widget: LessonWidget, *, title: str | None = None) -> str:
     """A complete page that shows ``widget`` in its present state and works by itself.
 
     Write it to a file and open that in any browser; nothing is fetched.
     """
-    # "</script>" inside the state would end the element that holds it.
-    state = json.dumps(widget.settings()).replace("<", "\\u003c")
     return PAGE.format(
         title=html.escape(title or widget.title),
-        words=html.escape(widget.words()),
+        still=without_script(widget),
         css=styles(),
-        state=state,
+        state=embedded_state(widget),
         model=MODEL,
         script=script(widget.name),
     )

@@ -884,8 +884,8 @@ To try it yourself in a few minutes, with five seeds and the calm setting:
 
 One cell collects the statements that one meets about GSPO, with what the stored studies say about
 them. A statement *holds in miniature* if the adjusted interval lies on its side of zero, *does not
-hold* if it lies on the other side, and *cannot be told* otherwise, or if nobody has tried. The page
-[What the tiny model shows](../docs/what-the-tiny-model-shows.md) has the same with all numbers.
+hold* if it lies on the other side, and *cannot be told* otherwise. The page [What the tiny model
+shows](../docs/what-the-tiny-model-shows.md) has the same with all numbers.
 """
 
 # %% tags=["nbval-ignore-output"]

@@ -230,25 +230,27 @@ GSPO_LOSS = {
 }
 
 
-def fractions(flag: Any = None, share: Any = None, low: Any = None, high: Any = None) -> Function:
+def fractions(
+    flag: Any = None,
+    share: Any = None,
+    low: Any = None,
+    high: Any = None,
+    over: Any = np.greater,
+    under: Any = np.less,
+) -> Function:
     def fraction(r: Any, A: Any, m: Any, clip_low: float, clip_high: float) -> Any:
         bottom = low(clip_low, clip_high) if low else 1 - clip_low
         top = high(clip_low, clip_high) if high else 1 + clip_high
         good = np.repeat(A[:, None] > 0, r.shape[1], axis=1)
-        up, down = r > top, r < bottom
+        up, down = over(r, top), under(r, bottom)
         flags = flag(up, down, good) if flag else np.where(good, up, down)
         return share(flags, m) if share else flags[m > 0].mean()
 
     return fraction
 
 
-def fraction_with_bounds(r: Any, A: Any, m: Any, clip_low: float, clip_high: float) -> Any:
-    good = np.repeat(A[:, None] > 0, r.shape[1], axis=1)
-    return np.where(good, r >= 1 + clip_high, r <= 1 - clip_low)[m > 0].mean()
-
-
 CLIP_FRACTION = {
-    "on_bound": fraction_with_bounds,
+    "on_bound": fractions(over=np.greater_equal, under=np.less_equal),
     "outside": fractions(lambda up, down, good: up | down),
     "wrong_corners": fractions(lambda up, down, good: np.where(good, down, up)),
     "above_only": fractions(lambda up, down, good: up & good),
