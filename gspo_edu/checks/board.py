@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gspo_edu.checks.cells import last_error, watch_cells
 from gspo_edu.checks.memory import missed_before, remember
 from gspo_edu.checks.result import CheckResult
 
@@ -128,6 +129,7 @@ def begin(number: str) -> None:
     if number not in exercises():
         raise ValueError(f"number is {number!r}; expected one of {', '.join(exercises())}.")
     _board.exercise, _board.results = exercises()[number], {}
+    watch_cells()
     done = _board.exercise
     count = sum(not item.by_hand for item in done.items)
     print(f"Exercise {number}: {count} checked tasks, {done.points} points.")
@@ -140,6 +142,9 @@ def begin(number: str) -> None:
 
 def record(result: CheckResult, *, again: bool = False) -> CheckResult:
     """Keep a result; ``again`` adds it to the one before, so that both have to be right."""
+    if last_error():
+        stale = f"The cell before stopped with {last_error()}: what stood there earlier was judged."
+        result = replace(result, message=f"{result.message} ({stale})")
     if _board.exercise is not None and _board.results is not None:
         if result.started and not again:
             remember(result.task, _board.exercise.number, right=result.passed)
@@ -186,4 +191,5 @@ def summary() -> float:
             got = f"{points(item.name):g} / {item.points}"
         print(f"{item.name:28} {got:>8}   {item.goal}")
     print(f"{'Sum':28} {f'{total:g} / {done.points}':>8}")
+    print("Each task counts as it stood at its last check; `gspo-edu progress` keeps the best.")
     return total

@@ -8,21 +8,37 @@ import io
 import sys
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gspo_edu.checks.errors import in_words
+
 Work = TypeVar("Work")
 SECONDS = 3.0
 IMPORT_SECONDS = 60.0  # torch.optim's first use imports much
 LARGEST = 100_000  # numbers in an output
 HALF = (torch.float16, torch.bfloat16)
+HEARD = 600  # characters of what a function prints
+
+
+class Ear(io.StringIO):
+    """Keeps the first ``HEARD`` characters: a loop may print without end."""
+
+    def write(self, text: str) -> int:
+        """Take as much of ``text`` as there is room for; its length."""
+        super().write(text[: max(0, HEARD + 1 - self.tell())])
+        return len(text)
+
+    def words(self) -> str:
+        """What was heard, with three dots if there was more."""
+        heard = self.getvalue()
+        return (heard[:HEARD] + " ..." if len(heard) > HEARD else heard).rstrip()
 
 
 class TimeUp(BaseException):
@@ -46,6 +62,7 @@ class Outcome:
         problem: why there is no value, in a sentence; empty if there is one.
         missing: True if the function is not written yet.
         late: True if it was stopped.
+        printed: what the function printed, cut off after some lines.
     """
 
     value: Tensor | None = None
@@ -55,6 +72,7 @@ class Outcome:
     problem: str = ""
     missing: bool = False
     late: bool = False
+    printed: str = ""
 
 
 def outcome_of(
@@ -83,9 +101,8 @@ def outcome_of(
             given[gradient or ""] = leaf.requires_grad_()
         output = function(*given.values())
         if output is None or output is ...:
-            return Outcome(
-                missing=True, problem=f"It returns {'None' if output is None else '...'}."
-            )
+            said = f"It returns {'None' if output is None else '...'}."
+            return Outcome(missing=True, problem=said)
         value = read(output)
         slope = None
         if isinstance(leaf, Tensor) and value.requires_grad:
@@ -98,8 +115,14 @@ def outcome_of(
             half=_kind(output) in HALF,
         )
 
+    ear = Ear()
+    return replace(_outcome(work, seconds, ear), printed=ear.words())
+
+
+def _outcome(work: Callable[[], Outcome], seconds: float, ear: Ear) -> Outcome:
+    """What ``work`` gives, or why it gives nothing."""
     try:
-        return in_time(work, seconds)
+        return in_time(work, seconds, ear)
     except TimeUp:
         said = f"It was stopped after {seconds:g} seconds. Does a loop never end?"
         return Outcome(problem=said, late=True)
@@ -109,7 +132,7 @@ def outcome_of(
         # torch raises the same with a text, for operations that it lacks.
         if isinstance(error, NotImplementedError) and not error.args:
             return Outcome(missing=True, problem="It raises NotImplementedError.")
-        return Outcome(problem=_described(error))
+        return Outcome(problem=in_words(error, __file__))
 
 
 def weighted(value: Tensor) -> Tensor:
@@ -118,8 +141,8 @@ def weighted(value: Tensor) -> Tensor:
     return (value.reshape(-1) * weights).sum()
 
 
-def in_time(work: Callable[[], Work], seconds: float) -> Work:
-    """What ``work()`` returns or raises; what it prints and warns is dropped.
+def in_time(work: Callable[[], Work], seconds: float, ear: Ear | None = None) -> Work:
+    """What ``work()`` returns or raises; what it prints goes to ``ear``, warnings are dropped.
 
     Raises:
         TimeUp: if it has not ended after ``seconds``; it is then stopped if Python can stop it.
@@ -134,7 +157,7 @@ def in_time(work: Callable[[], Work], seconds: float) -> Work:
             failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
-    with _silence():
+    with _heard_by(ear or Ear()):
         thread.start()
         thread.join(seconds)
         deadline = time.monotonic() + IMPORT_SECONDS
@@ -149,11 +172,10 @@ def in_time(work: Callable[[], Work], seconds: float) -> Work:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    nowhere = io.StringIO()
+def _heard_by(ear: Ear) -> Iterator[None]:
     with (
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
+        contextlib.redirect_stdout(ear),
+        contextlib.redirect_stderr(ear),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -249,41 +271,3 @@ def _kind(output: Any) -> torch.dtype | None:
 
 def _article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-# What a message of Python, NumPy or torch contains, and what helps; the first that fits counts.
-HINTS = (
-    (
-        "'NoneType' object has no attribute 'zero_'",
-        "A gradient is None until the first backward().",
-    ),
-    ("NoneType", "Does something that it uses return None?"),
-    (
-        "Boolean value of Tensor",
-        "min(), if, and, or take single numbers. For tensors: torch.minimum, torch.where, &, |.",
-    ),
-    (
-        "truth value of an array",
-        "min(), if, and, or take single numbers. For arrays: np.minimum, np.where, &, |.",
-    ),
-    (
-        "numpy() on Tensor that requires grad",
-        "NumPy computes no gradients. Use torch's function of that name; detach() would cut them.",
-    ),
-    ("name 'np' is not defined", "Import it first: import numpy as np."),
-    ("name 'math' is not defined", "Import it first: import math."),
-)
-
-
-def _described(error: BaseException) -> str:
-    """The exception in a sentence, with the line of the learner's that raised it."""
-    try:
-        said = str(error).strip().splitlines()
-        words = f": {said[0][:200]}" if said else ""
-        frames = traceback.extract_tb(error.__traceback__)
-        mine = [frame for frame in frames if frame.filename != __file__]
-        where = f" (line {mine[0].lineno}: {mine[0].line[:80]})" if mine and mine[0].line else ""
-    except Exception:  # an exception whose text cannot be read
-        words = where = ""
-    hint = next((f" {said}" for part, said in HINTS if part in words), "")
-    return f"It stops with {type(error).__name__}{words}{where}.{hint}"

@@ -55,7 +55,8 @@ class HandNumber:
 
     def _judge(self, name: str, given: Tensor) -> CheckResult:
         if given.numel() != 1:
-            comma = " Decimals have a point: 1.5." if given.shape == (2,) else ""
+            pair = given.shape == (2,) and bool((given == given.round()).all())
+            comma = " Decimals have a point: 1.5." if pair else ""
             return CheckResult(name, False, f"Expected one number, found {given.numel()}.{comma}")
         answer, right = given.item(), self.right()
         if not math.isfinite(answer):

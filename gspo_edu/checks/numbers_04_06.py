@@ -78,6 +78,8 @@ LESSON_06 = {
             ("wrong_sign", lambda: 1.05 * 0.8 / (4 * 5), "right size; A = −0.8 pushes down."),
             ("ratio_left_out", lambda: -0.8 / (4 * 5), "the slope of s contains s: times 1.05."),
             ("no_length", lambda: -1.05 * 0.8 / 4, "the root brings in 1/L: divide by five."),
+            ("no_mean_over_answers", lambda: -1.05 * 0.8 / 5, "divide by the four answers, too."),
+            ("no_means", lambda: -1.05 * 0.8, "divide by five tokens and by four answers."),
         ),
         FOUR_PLACES,
     ),

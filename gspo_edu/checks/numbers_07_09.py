@@ -204,6 +204,12 @@ LESSON_09 = {
             ("no_root", lambda: 2.0**5, "that is the product. Take the 200th root."),
             ("arithmetic_mean", lambda: (195 + 10) / 200, "that is the mean of the ratios."),
             ("one_token", lambda: 2 ** (1 / 200), "five tokens jump."),
+            ("log", lambda: 5 * math.log(2) / 200, "that is log s. Take exp."),
+            (
+                "precedence",
+                lambda: 2**5 / 200,
+                "x ** 5 / 200 is (x ** 5) / 200 in Python. Put 5 / 200 in brackets.",
+            ),
             ("no_change", lambda: 1.0, "nearly; but GSPO's range ends at 1.0004."),
         ),
         FOUR_PLACES,

@@ -99,6 +99,7 @@ def sequence_formula(case: Case, *, ratio: str = "right", padding: str = "masked
         "inverse": lambda: (-total / lengths).exp(),
         "log": lambda: total / lengths,
         "square_root": lambda: (total / 2).exp(),
+        "answers_as_length": lambda: (total / len(mask)).exp(),
         "root_of_length": lambda: (total / lengths.sqrt()).exp(),
         "probability": lambda: ((case["logp"] * counted).sum(dim=1) / lengths).exp(),
     }
@@ -127,6 +128,12 @@ SEQUENCE_FAULTS = (
     Fault("ratio", "inverse", "Upside down: the new policy's probability stands on top."),
     Fault("ratio", "log", "This is the log of the sequence ratio. Take exp at the end."),
     Fault("ratio", "square_root", "A square root for every length. Take the L-th root."),
+    Fault(
+        "ratio",
+        "answers_as_length",
+        "Each sum is divided by the number of answers: len(mask) counts rows. An answer's length "
+        "is the sum of its row.",
+    ),
     Fault(
         "ratio",
         "root_of_length",

@@ -32,6 +32,7 @@ class CheckResult:
         misconceptions: keys of the misconceptions recognised, such as ("no_root",); empty if none.
         example: the simplest call that went wrong, if there is one to show.
         started: False while there is nothing to judge yet.
+        printed: what the function printed in the call that is shown.
     """
 
     task: str
@@ -40,6 +41,7 @@ class CheckResult:
     misconceptions: tuple[str, ...] = ()
     example: Example | None = None
     started: bool = True
+    printed: str = ""
 
     def show(self) -> None:
         """Show it in the notebook: a box, or text where there is no browser."""
@@ -56,14 +58,12 @@ class CheckResult:
 
     def __str__(self) -> str:
         parts = [textwrap.fill(f"{self.task}: {self.verdict}. {self.message}", LINE)]
-        if self.example:
-            rows = [*self.example.inputs, ("expected", self.example.expected)]
-            rows.append(("yours", self.example.actual))
-            width = max(len(name) for name, _ in rows)
-            for name, value in rows:
-                first, *more = value.splitlines() or [""]
-                parts.append(f"    {name:<{width}}  {first}")
-                parts += [f"    {'':<{width}}  {line}" for line in more]
+        rows = self._rows()
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
+            first, *more = value.splitlines() or [""]
+            parts.append(f"    {name:<{width}}  {first}")
+            parts += [f"    {'':<{width}}  {line}" for line in more]
         return "\n".join(parts)
 
     __repr__ = __str__
@@ -74,9 +74,8 @@ class CheckResult:
             f'<div style="border-left:4px solid {colour};padding:2px 10px;max-width:46em">'
             f"<b>{html.escape(self.task)}: {self.verdict}.</b> {html.escape(self.message)}"
         )
-        if self.example:
-            rows = [*self.example.inputs, ("expected", self.example.expected)]
-            rows.append(("yours", self.example.actual))
+        rows = self._rows()
+        if rows:
             cells = "".join(
                 f'<tr><th scope="row" style="text-align:left">{html.escape(name)}</th>'
                 f'<td style="text-align:left"><pre style="margin:0">{html.escape(value)}</pre></td>'
@@ -85,6 +84,16 @@ class CheckResult:
             )
             text += f"<table>{cells}</table>"
         return text + "</div>"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What is shown under the message: name and value."""
+        rows: list[tuple[str, str]] = []
+        if self.example:
+            rows += [*self.example.inputs, ("expected", self.example.expected)]
+            rows.append(("yours", self.example.actual))
+        if self.printed:
+            rows.append(("it printed", self.printed))
+        return rows
 
 
 def shown(value: object) -> str:

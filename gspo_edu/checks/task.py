@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -71,8 +71,7 @@ class FunctionTask:
             seconds: time limit for each call.
         """
         if not callable(function):
-            kind = type(function).__name__
-            return self._not_it(f"Expected a function, given {kind}. Leave out the brackets ().")
+            return self._no_function(function)
         dice = torch.Generator().manual_seed(secrets.randbits(62) if seed is None else seed)
         with warnings.catch_warnings():
             # A warning about drawn inputs would be taken for one about the learner's work.
@@ -87,9 +86,13 @@ class FunctionTask:
         for case in cases:
             outcome = self._call(function, convert(case), case, seconds) if outcomes else first
             if outcome.value is None:
-                return self._not_it(outcome.problem, self._example(case, None))
+                result = self._not_it(outcome.problem, self._example(case, None))
+                return replace(result, printed=outcome.printed)
             outcomes.append(outcome)
-        return self._judge(cases, outcomes)
+        result = self._judge(cases, outcomes)
+        example = result.example.inputs if result.example else ()
+        shown_at = next((n for n, case in enumerate(cases) if _inputs(case) == example), 0)
+        return replace(result, printed=outcomes[shown_at].printed)
 
     def _convention(
         self, function: Any, case: Case, seconds: float
@@ -216,6 +219,8 @@ class FunctionTask:
             said = f"The numbers are right, the shape is not. {said}"
         elif mask is not None and (*value.shape, *right.shape) == (*mask.T.shape,):
             said += " One number per place is too many: go along each row (dim=1)."
+        elif value.numel() == 1 < right.numel():
+            said += " Does return stand inside the loop, or was everything summed into one?"
         return self._not_it(said, self._example(cases[at], value, right))
 
     def _example(self, case: Case, value: Tensor | None, right: Tensor | None = None) -> Example:
@@ -232,8 +237,18 @@ class FunctionTask:
         return CheckResult(self.name, False, message, keys, example)
 
     def _not_started(self, outcome: Outcome) -> CheckResult:
+        if outcome.printed:
+            said = f"It prints, but {outcome.problem[3:]} Give the result back with return."
+            return CheckResult(self.name, False, said, printed=outcome.printed)
         said = f"{outcome.problem} Write the function, or give back the result with return."
         return CheckResult(self.name, False, said, started=False)
+
+    def _no_function(self, given: Any) -> CheckResult:
+        if given is None or given is ...:
+            said = f"Expected a function, given {given}. Write it, or give its name."
+            return CheckResult(self.name, False, said, started=False)
+        said = f"Expected a function, given {type(given).__name__}. Leave out the brackets ()."
+        return self._not_it(said)
 
 
 def close(a: Tensor, b: Tensor, relative: float = RELATIVE, *, nan: bool = False) -> bool:

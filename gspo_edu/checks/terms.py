@@ -12,6 +12,7 @@ from gspo_edu.checks.task import Case, Fault, FunctionTask
 from gspo_edu.objectives import clipped_surrogate
 
 PPO_RANGE = 0.2
+PAPER_LOW, PAPER_HIGH = 3e-4, 4e-4
 BOUNDS = (
     Fault(
         "bounds",
@@ -27,6 +28,7 @@ BOUNDS = (
     Fault("bounds", "low_for_both", "clip_low is used on both sides; above 1 it is clip_high."),
     Fault("bounds", "high_for_both", "clip_high is used on both sides; below 1 it is clip_low."),
     Fault("bounds", "ppo_range", "This is PPO's range of 0.2. Use clip_low and clip_high."),
+    Fault("bounds", "paper_range", "This is always GSPO's range. Use clip_low and clip_high."),
 )
 LOG_BOUNDS = Fault(
     "bounds",
@@ -48,6 +50,11 @@ CHOICES = (
         "wrong way keeps its gradient.",
     ),
     Fault("choose", "no_clip", "Nothing is clipped here."),
+    Fault(
+        "choose",
+        "advantage_twice",
+        "The advantage is multiplied in twice: before the minimum and once more after it.",
+    ),
     Fault("choose", "clip_product", "This clips r·A. Clip the ratio, then multiply by A."),
     Fault(
         "choose",
@@ -73,6 +80,7 @@ def limits(case: Case, bounds: str) -> tuple[float, float]:
         "low_for_both": (1 - low, 1 + low),
         "high_for_both": (1 - high, 1 + high),
         "ppo_range": (1 - PPO_RANGE, 1 + PPO_RANGE),
+        "paper_range": (1 - PAPER_LOW, 1 + PAPER_HIGH),
     }[bounds]
     return found
 
@@ -88,6 +96,7 @@ def chosen(ratio: Tensor, advantage: Tensor, case: Case, choose: str, bounds: st
         "max_for_negative": low.where(advantage > 0, high),
         "clip_only": clipped,
         "no_clip": plain,
+        "advantage_twice": low * advantage,
         "clip_product": plain.clamp(max=upper),
         "one_side": torch.minimum(plain, ratio.clamp(max=upper) * advantage),
     }[choose]

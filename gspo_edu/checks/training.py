@@ -7,9 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gspo_edu.adamw import AdamW
 from gspo_edu.checks.drawing import shuffled, signed, uniform
 from gspo_edu.checks.task import Case, Fault, FunctionTask
 from gspo_edu.objectives import ObjectiveResult, gspo, ppo
+
+# What torch.optim takes unless told otherwise, and the momentum that examples show.
+ADAM, ADAMW_DECAY, MOMENTUM = ("adam", "adamw"), 0.01, 0.9
 
 
 def draw(dice: torch.Generator) -> list[Case]:
@@ -38,23 +42,29 @@ def draw(dice: torch.Generator) -> list[Case]:
 
 def loop(objective: Callable[..., ObjectiveResult], case: Case, *, fault: str = "none") -> Tensor:
     """(V,) logits after plain gradient descent on an objective, with or without a fault."""
-    logits: Tensor = case["logits"].detach().double()
+    policy: Tensor = case["logits"].detach().double().clone().requires_grad_()
     answers, clip = case["answers"], {name: case[name] for name in ("clip_low", "clip_high")}
-    mask = torch.ones_like(answers, dtype=torch.bool)
-    old, total = logits.log_softmax(dim=0)[answers], torch.zeros_like(logits)
+    mask, rate = torch.ones_like(answers, dtype=torch.bool), case["rate"]
+    old = policy.detach().log_softmax(dim=0)[answers]
+    piled, velocity = torch.zeros_like(policy), torch.zeros_like(policy)
+    decay = ADAMW_DECAY if fault == "adamw" else 0.0
+    optimizer = AdamW([policy], lr=rate, weight_decay=decay) if fault in ADAM else None
     for update in range(case["updates"]):
-        leaf = logits.clone().requires_grad_()
-        logp = leaf.log_softmax(dim=0)[answers]
+        logp = policy.log_softmax(dim=0)[answers]
         if fault == "old_refreshed":
             old = logp.detach()
         loss = objective(logp, old, case["advantages"], mask, **clip).loss
-        (slope,) = torch.autograd.grad(loss, leaf)
-        total = total + slope
-        step = total if fault == "gradients_pile_up" else slope
+        (slope,) = torch.autograd.grad(loss, policy)
+        piled, velocity = piled + slope, MOMENTUM * velocity + slope
         if fault == "nothing_learned" or (fault == "one_update" and update):
             continue
-        logits = logits - case["rate"] * (-step if fault == "wrong_direction" else step)
-    return logits
+        if optimizer is not None:
+            policy.grad = slope
+            optimizer.step()
+            continue
+        steps = {"gradients_pile_up": piled, "momentum": velocity, "wrong_direction": -slope}
+        policy = (policy - rate * steps.get(fault, slope)).detach().requires_grad_()
+    return policy.detach()
 
 
 FAULTS = (
@@ -74,6 +84,22 @@ FAULTS = (
         "fault",
         "nothing_learned",
         "The policy stays as it was: is the ratio computed under no_grad, or the step not used?",
+    ),
+    Fault(
+        "fault",
+        "momentum",
+        "This is descent with momentum. Here each step is rate times the gradient alone.",
+    ),
+    Fault(
+        "fault",
+        "adam",
+        "These are Adam's steps: they hardly depend on the gradient's size. Here each step is "
+        "rate times the gradient.",
+    ),
+    Fault(
+        "fault",
+        "adamw",
+        "These are AdamW's steps, with weight decay. Here each step is rate times the gradient.",
     ),
     Fault("fault", "one_update", "There is only one update. The batch is used `updates` times."),
 )

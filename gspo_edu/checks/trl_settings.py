@@ -15,6 +15,7 @@ from torch import Tensor
 from gspo_edu.checks.calling import Unusable
 from gspo_edu.checks.result import shown
 from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.terms import PAPER_HIGH, PAPER_LOW
 
 DEFAULTS: dict[str, Any] = {
     "importance_sampling_level": "token",
@@ -29,7 +30,6 @@ DEFAULTS: dict[str, Any] = {
     "generation_batch_size": None,
     "num_iterations": 1,
 }
-PAPER_LOW, PAPER_HIGH = 3e-4, 4e-4
 GRPO_LOW, GRPO_HIGH = 0.2, 0.27
 SOME_KL = 0.04
 FACTS = (

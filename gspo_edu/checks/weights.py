@@ -90,8 +90,10 @@ def weight_formula(
         "padded_width": mask / mask.shape[1],
         "all_tokens": mask * len(mask) / mask.sum(),
     }[length]
+    if choose == "bound_as_weight":
+        factor = factor.clamp(lower, upper).where(clipped, factor)
     found: Tensor = factor * A * share
-    if choose != "no_clip":
+    if choose not in ("no_clip", "bound_as_weight"):
         found = found.where(~clipped, 0.0)
     found = found / (len(mask) if mean == "answers" else 1)
     return -found if sign == "wrong_sign" else found
@@ -119,6 +121,12 @@ GSPO_WEIGHTS = FunctionTask(
             "choose",
             "outside_is_clipped",
             "Everything outside is silenced. What moved the wrong way keeps its weight.",
+        ),
+        Fault(
+            "choose",
+            "bound_as_weight",
+            "Where min() takes the clipped term its value stands here. That term is a constant: "
+            "its slope is 0.",
         ),
         Fault("choose", "no_clip", "Nothing is silenced. Where min() takes the clipped term: 0."),
         Fault("sign", "wrong_sign", "The sign: for A > 0 a weight pulls up."),

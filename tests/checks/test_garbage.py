@@ -244,10 +244,12 @@ def test_other_troubles_are_told_in_words(function: Callable[..., Any], words: s
         ("math.exp(1)", "import math"),
         ("(logp + 0).grad.zero_()", "None until the first backward"),
         ("None.sum()", "return None"),
+        ("torch.ones(3, 5) / torch.ones(3)", "keepdim=True"),
+        ("__import__('numpy').ones((3, 5)) / __import__('numpy').ones(3)", "keepdims=True"),
     ],
 )
 def test_an_error_of_torch_or_python_comes_with_what_helps(body: str, hint: str) -> None:
-    function = eval(f"lambda logp, logp_old, mask: {body}", {})
+    function = eval(f"lambda logp, logp_old, mask: {body}", {"torch": torch})
     result = TASKS["sequence_ratio"].check(function, seed=0)
     assert result.message.startswith("It stops with")
     assert hint in result.message

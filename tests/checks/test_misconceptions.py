@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ SEQUENCE_RATIO = {
     "inverse": rows(lambda own, _: float(np.exp(-np.mean(own)))),
     "log": rows(lambda own, _: float(np.mean(own))),
     "square_root": rows(lambda own, _: float(np.sqrt(np.prod(np.exp(own))))),
+    "answers_as_length": lambda new, old, m: np.exp(((new - old) * m).sum(axis=1) / len(m)),
     "root_of_length": rows(lambda own, _: float(np.exp(np.sum(own) / len(own) ** 0.5))),
     "probability": lambda new, old, m: np.exp((new * m).sum(axis=1) / m.sum(axis=1)),
     "padding_counted": rows(lambda own, row: float(np.exp(row.mean()))),
@@ -127,6 +129,7 @@ def terms(make: Callable[[Any, Any, Any, Any], Any]) -> dict[str, Function]:
         ),
         "clip_only": make(lo, hi, lambda p, c, a, r, top: c, 1),
         "no_clip": make(lo, hi, lambda p, c, a, r, top: p, 1),
+        "advantage_twice": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, c) * a, 1),
         "clip_product": make(lo, hi, lambda p, c, a, r, top: np.minimum(p, top), 1),
         "bounds_without_one": make(lambda a, b: a, lambda a, b: b, smaller, 1),
         "log_bounds": make(lambda a, b: np.exp(-a), lambda a, b: np.exp(b), smaller, 1),
@@ -136,6 +139,7 @@ def terms(make: Callable[[Any, Any, Any, Any], Any]) -> dict[str, Function]:
         "low_for_both": make(lo, lambda a, b: 1 + a, smaller, 1),
         "high_for_both": make(lambda a, b: 1 - b, hi, smaller, 1),
         "ppo_range": make(lambda a, b: 0.8, lambda a, b: 1.2, smaller, 1),
+        "paper_range": make(lambda a, b: 0.9997, lambda a, b: 1.0004, smaller, 1),
         "wrong_sign": make(lo, hi, smaller, -1),
         "none": make(lo, hi, smaller, 1),
     }
@@ -268,6 +272,7 @@ CLIP_FRACTION = {
     "low_for_both": fractions(high=lambda a, b: 1 + a),
     "high_for_both": fractions(low=lambda a, b: 1 - b),
     "ppo_range": fractions(low=lambda a, b: 0.8, high=lambda a, b: 1.2),
+    "paper_range": fractions(low=lambda a, b: 0.9997, high=lambda a, b: 1.0004),
 }
 
 
@@ -401,6 +406,12 @@ GSPO_WEIGHTS = {
     "all_tokens": weights(share=lambda m: len(m) / m.sum()),
     "no_mean_over_answers": weights(group=False),
     "outside_is_clipped": weights(silent=lambda above, below: above or below),
+    "bound_as_weight": lambda new, old, A, m, low, high: np.stack(
+        [
+            m[i] * min(s * A[i], float(np.clip(s, 1 - low, 1 + high)) * A[i]) / m[i].sum() / len(A)
+            for i, s in enumerate(right_s(new, old, m))
+        ]
+    ),
     "no_clip": weights(silent=lambda above, below: False),
     "wrong_sign": weights(sign=-1.0),
 }
@@ -482,7 +493,7 @@ def training(name: str, fault: str) -> Function:
 
     def train(logits: Any, answers: Any, A: Any, updates: int, rate: float, a: Any, b: Any) -> Any:
         policy = torch.nn.Parameter(logits.clone())
-        descent = torch.optim.SGD([policy], lr=rate, maximize=fault == "wrong_direction")
+        descent = OPTIMISERS.get(fault, torch.optim.SGD)([policy], lr=rate)
         mask = torch.ones_like(answers)
         old = torch.log_softmax(policy, 0)[answers].detach()
         for _ in range(1 if fault == "one_update" else updates):
@@ -491,7 +502,7 @@ def training(name: str, fault: str) -> Function:
             logp = torch.log_softmax(policy, 0)[answers]
             before = logp.detach() if fault == "old_refreshed" else old
             result = OBJECTIVES[name.split("_")[0]](logp, before, A, mask, clip_low=a, clip_high=b)
-            result.loss.backward()
+            (-result.loss if fault == "wrong_direction" else result.loss).backward()
             if fault != "nothing_learned":
                 descent.step()
         return policy.detach()
@@ -500,6 +511,11 @@ def training(name: str, fault: str) -> Function:
 
 
 LOOP_FAULTS = ("old_refreshed", "gradients_pile_up", "wrong_direction", "nothing_learned")
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 MUTANTS: dict[str, dict[str, Function]] = {
     "token_ratio": TOKEN_RATIO,
     "sequence_ratio": SEQUENCE_RATIO,
@@ -521,7 +537,7 @@ MUTANTS: dict[str, dict[str, Function]] = {
     "trl_rollout": TRL_ROLLOUT,
     "trl_settings": TRL_SETTINGS,
     **{
-        name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, "one_update")}
+        name: {fault: training(name, fault) for fault in (*LOOP_FAULTS, *OPTIMISERS, "one_update")}
         for name in ("ppo_updates", "gspo_updates")
     },
 }
