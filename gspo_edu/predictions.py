@@ -55,10 +55,8 @@ def predict(
         name: of the prediction, such as "02 outside"; its first word is the lesson.
         question: in one or two sentences.
         choices: {letter: text}; None asks for a number.
-        guess: one of the letters, or a number; None while the reader has not decided.
-
-    Raises:
-        ValueError: if the guess is none of the letters, or no number.
+        guess: one of the letters, or a number; None while the reader has not decided. Anything
+            else is answered in words and not kept: an error would stop the reader's notebook.
     """
     _asked[name] = choices
     say(question)
@@ -68,7 +66,11 @@ def predict(
         what = "a number" if choices is None else " or ".join(f'"{letter}"' for letter in choices)
         say(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
         return
-    checked = _letter(guess, choices) if choices else number(guess)
+    try:
+        checked = _letter(guess, choices) if choices else number(guess)
+    except ValueError as error:
+        say(f"Not kept: {error} Change it and run the cell again.")
+        return
     problem = _keep(name, checked)
     where = " in this session only" if problem else ""
     print(f"Your prediction: {_shown(checked)}. Kept{where}.")
@@ -252,7 +254,7 @@ def _keep(name: str, guess: Guess) -> str:
 
 
 def _letter(guess: Any, choices: Mapping[str, str]) -> str:
-    letter = str(guess).strip().lower().rstrip(")")
+    letter = str(guess).strip().lower().rstrip(".)")
     if letter not in choices:
         raise ValueError(f"my_guess is {guess!r}; expected one of {', '.join(choices)}.")
     return letter

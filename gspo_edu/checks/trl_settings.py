@@ -7,6 +7,7 @@ compares the defaults and the sizes with the library where it is installed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ DEFAULTS: dict[str, Any] = {
     "generation_batch_size": None,
     "num_iterations": 1,
 }
+# Other settings of TRL whose names are like one of those above.
+NEIGHBOURS = ("per_device_eval_batch_size", "num_generations_eval", "eval_accumulation_steps")
+LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 GRPO_LOW, GRPO_HIGH = 0.2, 0.27
 SOME_KL = 0.04
 FACTS = (
@@ -55,7 +59,9 @@ def draw_sizes(dice: torch.Generator) -> list[Case]:
     return cases
 
 
-def size_formula(case: Case, *, prompts: str = "right", updates: str = "right") -> Tensor:
+def size_formula(
+    case: Case, *, prompts: str = "right", updates: str = "right", order: str = "right"
+) -> Tensor:
     """(2,): prompts in a rollout and updates per rollout, or other numbers."""
     batch, processes, steps, accumulation, group = case.values()
     found_prompts = {
@@ -72,7 +78,8 @@ def size_formula(case: Case, *, prompts: str = "right", updates: str = "right") 
         "inverse": accumulation / steps,
         "product": steps * accumulation,
     }[updates]
-    return torch.tensor([found_prompts, found_updates], dtype=torch.float64)
+    found = [found_prompts, found_updates]
+    return torch.tensor(found[::-1] if order == "outputs_swapped" else found, dtype=torch.float64)
 
 
 TRL_ROLLOUT = FunctionTask(
@@ -101,6 +108,7 @@ TRL_ROLLOUT = FunctionTask(
         Fault("updates", "every_pass", "The second number counts passes: some make one update."),
         Fault("updates", "inverse", "The second number is upside down."),
         Fault("updates", "product", "The second number multiplies. Accumulation divides."),
+        Fault("order", "outputs_swapped", "Prompts first, then updates: they changed places."),
     ),
 )
 
@@ -164,6 +172,8 @@ def facts_of(case: Case, output: Any) -> Tensor:
     """
     if not isinstance(output, dict) and type(output).__name__ != "GRPOConfig":
         raise Unusable(f"It returns {type(output).__name__}; expected a dict of settings.")
+    if isinstance(output, dict):
+        refuse_unknown(output)
     given = {**DEFAULTS, **(output if isinstance(output, dict) else vars(output))}
     batch, accumulation = (
         whole(given, name)
@@ -190,6 +200,22 @@ def facts_of(case: Case, output: Any) -> Tensor:
         passes,
     ]
     return torch.tensor([float(fact) for fact in facts], dtype=torch.float64)
+
+
+def refuse_unknown(settings: dict[str, Any]) -> None:
+    """Names that look like a setting's but are not, and a loss that TRL does not have.
+
+    Raises:
+        Unusable: naming the first.
+    """
+    for name in settings:
+        near = get_close_matches(str(name), [*DEFAULTS, *NEIGHBOURS], n=1, cutoff=0.8)
+        if near and near[0] != name:
+            raise Unusable(f"TRL has no setting {name}. Is {near[0]} meant?")
+    loss = settings.get("loss_type", DEFAULTS["loss_type"])
+    if loss not in LOSS_TYPES:
+        level = " GSPO is a level, not a loss_type." if "gspo" in str(loss).lower() else ""
+        raise Unusable(f"loss_type is {loss!r}; TRL has {', '.join(LOSS_TYPES)}.{level}")
 
 
 def whole(settings: dict[str, Any], name: str) -> int:

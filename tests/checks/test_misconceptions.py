@@ -437,6 +437,7 @@ TRL_ROLLOUT = {
     "every_pass": lambda b, p, s, a, g: np.array([b * p * s / g, s]),
     "inverse": lambda b, p, s, a, g: (b * p * s / g, a / s),
     "product": lambda b, p, s, a, g: (b * p * s / g, s * a),
+    "outputs_swapped": lambda b, p, s, a, g: (s / a, b * p * s / g),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -9,7 +11,14 @@ import pytest
 import torch
 
 from gspo_edu.checks import TASKS
-from gspo_edu.checks.trl_settings import DEFAULTS, FACTS, draw_plans, facts_of
+from gspo_edu.checks.trl_settings import (
+    DEFAULTS,
+    FACTS,
+    LOSS_TYPES,
+    draw_plans,
+    facts_of,
+    refuse_unknown,
+)
 
 
 def test_a_process_never_takes_as_many_answers_as_there_are_prompts() -> None:
@@ -33,6 +42,22 @@ def test_defaults_are_those_of_the_library() -> None:
     trl = pytest.importorskip("trl", reason="the extra 'real' is not installed")
     theirs = {field.name: field.default for field in fields(trl.GRPOConfig)}
     assert {name: theirs[name] for name in DEFAULTS} == DEFAULTS
+
+
+def test_no_setting_of_the_library_is_taken_for_a_misspelling() -> None:
+    trl = pytest.importorskip("trl", reason="the extra 'real' is not installed")
+    others = [f.name for f in fields(trl.GRPOConfig) if f.name not in DEFAULTS]
+    assert len(others) > 100
+    refuse_unknown(dict.fromkeys(others))
+
+
+def test_losses_are_those_of_the_library() -> None:
+    pytest.importorskip("trl", reason="the extra 'real' is not installed")
+    from trl.trainer import grpo_trainer
+
+    compared = re.findall(r"loss_type (?:==|in) (.+):", inspect.getsource(grpo_trainer))
+    named = set(re.findall(r'"(\w+)"', " ".join(compared)))
+    assert set(LOSS_TYPES) == named - {"token", "sequence"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +90,10 @@ def test_sizes_are_those_of_the_library(settings: dict[str, Any], tmp_path: Any)
         ({"gradient_accumulation_steps": True}, "whole number above 0"),
         ({"epsilon": "3e-4"}, "epsilon is '3e-4'; TRL takes a number"),
         ({"beta": None}, "beta is None"),
+        ({"epsilon_hgh": 4e-4}, "TRL has no setting epsilon_hgh. Is epsilon_high meant?"),
+        ({"num_generation": 4}, "Is num_generations meant?"),
+        ({"loss_type": "GSPO"}, "TRL has grpo, dr_grpo"),
+        ({"loss_type": "gspo"}, "GSPO is a level"),
     ],
 )
 def test_values_that_trl_would_not_take_are_named(change: dict[str, Any], words: str) -> None:
