@@ -10,6 +10,7 @@ import argparse
 import csv
 import io
 import json
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -27,13 +28,16 @@ READ_ME = """\
 Exercises of the course from PPO to GRPO to GSPO.
 
 1. Install the course:  pip install gspo-edu[lab]   (or follow its README)
+   On a JupyterHub or another host your teacher tells you whether this is done already.
 2. Start:               jupyter lab
 3. Open a notebook in this folder, fill in the cells marked YOUR CODE HERE, run all cells.
    The cell below each of yours says at once what is right. The last cell adds up the points.
 4. Hand in the saved notebook under its own name.
 
 points.csv lists the tasks, their points and what they show.
+gspo-edu progress exercises   (in a terminal, beside this folder) shows what you have solved.
 """
+ELSEWHERE = "Are your exercises elsewhere? Name their folder: gspo-edu progress FOLDER"
 
 
 def export(target: Path, wanted: list[str], *, overwrite: bool = False) -> list[str]:
@@ -103,24 +107,36 @@ def points_table(notebooks: list[str]) -> str:
 def progress_table(folder: Path) -> str:
     """What a learner has solved in each exercise, from the progress files below ``folder``.
 
-    Looks into the folder itself and its ``exercises``; a damaged file is moved to a backup.
+    Looks into the folder itself, the folders in it (nbgrader fetches each exercise into one of its
+    own) and the file that ``GSPO_EDU_PROGRESS`` names; a damaged file is moved to a backup.
     """
     from gspo_edu.checks.board import exercises
-    from gspo_edu.checks.memory import FILE_NAME, memories, set_aside_if_damaged
+    from gspo_edu.checks.memory import memories, set_aside_if_damaged
 
     kept: dict[str, Any] = {}
     notes = []
-    for place in (folder, folder / "exercises"):
-        backup = set_aside_if_damaged(place / FILE_NAME)
+    for file in progress_files(folder):
+        backup = set_aside_if_damaged(file)
         if backup:
-            notes.append(f"{place / FILE_NAME} could not be read; it is kept as {backup.name}.")
-        kept |= memories(place / FILE_NAME)
+            notes.append(f"{file} could not be read; it is kept as {backup.name}.")
+        solved = {name: memory for name, memory in kept.items() if memory.solved}
+        kept |= memories(file) | solved
     if not kept:
-        return "\n".join([*notes, f"Nothing tried yet in {folder}."])
+        return "\n".join([*notes, f"Nothing tried yet in {folder.resolve()}.", ELSEWHERE])
     lines = ["exercise                                              solved   points   missed first"]
     for exercise in exercises().values():
         lines.append(progress_line(exercise, kept))
     return "\n".join([*notes, *lines])
+
+
+def progress_files(folder: Path) -> list[Path]:
+    """The progress files that belong to ``folder``, the one that a variable names last."""
+    from gspo_edu.checks.memory import FILE_NAME, progress_file
+
+    found = [folder / FILE_NAME, *sorted(folder.glob(f"*/{FILE_NAME}"))]
+    if os.environ.get("GSPO_EDU_PROGRESS"):
+        found.append(progress_file())
+    return [file for file in dict.fromkeys(found) if file.is_file()]
 
 
 def progress_line(exercise: Exercise, kept: dict[str, Any]) -> str:

@@ -86,3 +86,46 @@ def test_damaged_progress_is_kept_beside(
     assert cli.main(["progress", str(tmp_path)]) == 0
     assert "kept as .progress.json.backup-1" in capsys.readouterr().out
     assert (tmp_path / ".progress.json.backup-1").read_text(encoding="utf-8") == "{ half"
+
+
+def tried(answer: float) -> None:
+    """Exercise 05 begun, and its first task answered."""
+    checks.begin("05")
+    checks.number("05 four tokens", answer)
+
+
+def points_of_05(capsys: pytest.CaptureFixture[str], folder: Path) -> list[str]:
+    """The last three columns that `progress` shows for exercise 05."""
+    capsys.readouterr()
+    assert cli.main(["progress", str(folder)]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("05")]
+    return line.split()[-3:]
+
+
+def test_progress_finds_exercises_that_were_fetched_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, answer in (("05_gspo", 1.044), ("second_try", 1.188)):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv("GSPO_EDU_PROGRESS", str(tmp_path / name / ".progress.json"))
+        tried(answer)
+    monkeypatch.delenv("GSPO_EDU_PROGRESS")
+    assert points_of_05(capsys, tmp_path) == ["1/11", "1/16", "0"]
+
+
+def test_progress_reads_the_file_that_the_variable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GSPO_EDU_PROGRESS", str(tmp_path / "mine.json"))
+    tried(1.044)
+    elsewhere = tmp_path / "my_lessons"
+    assert points_of_05(capsys, elsewhere) == ["1/11", "1/16", "0"]
+
+
+def test_without_progress_the_folder_is_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GSPO_EDU_PROGRESS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["progress", "."]) == 0
+    assert f"Nothing tried yet in {tmp_path.resolve()}." in capsys.readouterr().out
