@@ -109,7 +109,7 @@ def reconcile(
         )
     _outcomes[name] = outcome
     guess = _guess(name)
-    found = _sentence(found)
+    found = sentence(found)
     if guess is None:
         answer = f"The answer is {outcome}. " if choices else ""
         say(f"No prediction yet, and that is fine. {answer}{found}")
@@ -127,7 +127,7 @@ def reconcile(
             say(f"  What {_shown(guess)} misses: {text}")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """With a capital if it begins with a word; "s = 1" and "min(1, r)" are formulas."""
     return text[:1].upper() + text[1:] if WORD.match(text) else text
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gspo_edu.predictions import say
+from gspo_edu.predictions import say, sentence
 
 DIGITS, NEARLY = 1e-3, 1e-2
 
@@ -20,12 +20,13 @@ def check_answer(
 
     Args:
         answer: the reader's number or numbers, right to four digits, in a list, an array or a
-            tensor of any shape; None if not answered yet.
+            tensor of any shape; None if not answered yet. What is no number is answered in words:
+            an error would stop the reader's notebook.
         right: the number or numbers.
         mistakes: (what a mistake leads to, which mistake that is).
 
     Raises:
-        ValueError: if the answer is not made of numbers, or a mistake leads to the right answer.
+        ValueError: if a mistake leads to the right answer.
     """
     wanted = _numbers("right", right)
     for value, _ in mistakes:
@@ -36,7 +37,11 @@ def check_answer(
     if answer is None:
         print("Not filled in yet. Put your answer in place of None and run the cell again.")
         return
-    given = _numbers("the answer", answer)
+    try:
+        given = _numbers("the answer", answer)
+    except ValueError as error:
+        say(sentence(str(error)))
+        return
     if given.size != wanted.size:
         print(f"Expected {_count(wanted)}, found {_count(given)}.")
         return

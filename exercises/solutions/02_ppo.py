@@ -6,7 +6,8 @@ r"""
 
 **You need** lesson 02. A cell with `# YOUR CODE HERE` is yours. The cell below it says at once what
 is right, and if it knows your mistake, which one it is. You may try as often as you like; nothing
-is sent anywhere. The last cell adds up the points.
+is sent anywhere. The last cell adds up the points. Run the cells from the top, after a restart too:
+each needs those before it.
 
 The same small batch will come three times: here PPO is worked in full, in exercise 03 GRPO has
 blanks, and in exercise 05 the page is empty.
