@@ -51,7 +51,7 @@ from gspo_edu.run_files import write_json
 from gspo_edu.sampler import sampled_rollout
 from gspo_edu.tasks import make_task
 from gspo_edu.tasks.base import prompts_of_split
-from gspo_edu.trainer import Trainer
+from gspo_edu.trainer import DICE_OFFSET, Trainer
 
 JOB, LOG = "job.json", "sampler.log"
 PAUSE = 0.005  # seconds between two looks for a file
@@ -108,7 +108,7 @@ class RolloutStream:
         self.config = config
         self.task = make_task(config.task, config.task_size)
         self.order = torch.Generator().manual_seed(config.seed)
-        self.dice = torch.Generator().manual_seed(config.seed + 1)
+        self.dice = torch.Generator().manual_seed(config.seed + DICE_OFFSET)
 
     def next_rollout(self, model: TinyMoE) -> Rollout:
         """Sample with ``model`` in the arithmetic of the config's engine."""

@@ -56,6 +56,12 @@ def test_two_processes_give_the_numbers_of_one(quick, tmp_path, lag):
     assert (sampler.sent, sampler.taken) == (4, 4)
 
 
+def test_neighbouring_seeds_share_no_random_numbers(quick):
+    streams = [RolloutStream(quick(seed=seed)) for seed in (1, 2)]
+    draws = [torch.rand(8, generator=g).tolist() for s in streams for g in (s.order, s.dice)]
+    assert len({tuple(draw) for draw in draws}) == len(draws)
+
+
 def test_the_sampler_works_ahead_as_far_as_the_lag_allows(quick, tmp_path):
     config = quick(lag=2, rollouts=6)
     trainer = trainer_of(config)
