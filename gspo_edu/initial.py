@@ -118,6 +118,11 @@ def policy_from_file(
                 f"{path} has {name}={getattr(card.model, name)}, but the config asks for {value}; "
                 "leave the shape to the file, or use init=cold."
             )
+    if card.model.dense and config.replay != "none":
+        raise CheckpointError(
+            f"{path} is a dense model, which has no routes to replay, but replay is "
+            f"{config.replay}; expected none."
+        )
     if card.task != config.task:
         raise CheckpointError(
             f"{path} was started on {card.task}, but the config's task is {config.task}."

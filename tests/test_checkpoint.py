@@ -21,7 +21,9 @@ from gspo_edu.checkpoint import (
     save_tensors,
     shipped_policies,
 )
+from gspo_edu.config import TrainConfig
 from gspo_edu.files import write_atomically
+from gspo_edu.initial import check_start
 
 PACKAGE = Path(gspo_edu.__file__).parent
 
@@ -50,6 +52,14 @@ def test_weights_and_card_come_back_exactly(tiny, tmp_path, shape):
     ):
         assert name == same
         assert torch.equal(weight, other)
+
+
+def test_a_dense_model_in_a_file_has_no_routes_to_replay_either(tiny, tmp_path):
+    model, path = tiny(dense=True), tmp_path / "policy.safetensors"
+    save_policy(path, model, card_of(model))
+    check_start(TrainConfig(init=str(path)))
+    with pytest.raises(CheckpointError, match=r"no routes to replay, but replay is r2; expected"):
+        check_start(TrainConfig(init=str(path), replay="r2"))
 
 
 def test_a_card_is_read_without_the_weights(tiny, policy_file):
