@@ -122,4 +122,6 @@ def show(figure: Figure, alt: str, *, colours: int = PALETTE) -> None:
         raise ValueError("alt is empty; expected a sentence that says what the figure shows.")
     from IPython.display import Image, display
 
-    display(Image(png(figure, colours=colours), format="png", alt=alt))  # type: ignore[no-untyped-call]
+    # As metadata: IPython 7, which Colab has, knows no argument alt.
+    picture = Image(png(figure, colours=colours), format="png", metadata={"alt": alt})  # type: ignore[no-untyped-call]
+    display(picture)  # type: ignore[no-untyped-call]

@@ -42,6 +42,20 @@ def test_alt_text_reaches_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metadata["image/png"]["alt"] == "An empty panel."
 
 
+def test_a_figure_is_shown_by_ipython_7_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colab has IPython 7, whose Image has no argument ``alt``."""
+    from IPython.display import Image
+
+    def of_version_7(data: bytes, *, format: str, metadata: dict[str, str]) -> Image:
+        return Image(data, format=format, metadata=metadata)
+
+    shown = []
+    monkeypatch.setattr("IPython.display.Image", of_version_7)
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    show(new_figure()[0], "An empty panel.")
+    assert shown[0]._repr_mimebundle_()[1]["image/png"]["alt"] == "An empty panel."
+
+
 def test_equal_figures_are_equal_files() -> None:
     assert png(run_figure({"gspo": [RECORDS]})) == png(run_figure({"gspo": [RECORDS]}))
 
