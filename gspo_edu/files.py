@@ -25,7 +25,14 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` so that the path holds either the old or the new content."""
+    """Write ``data`` to ``path`` so that the path holds either the old or the new content.
+
+    A device such as ``os.devnull`` is written to as it is: renaming a file over it would, for root,
+    take it from every program on the machine.
+    """
+    if path.is_char_device():
+        path.write_bytes(data)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path):
