@@ -81,7 +81,7 @@ def jupyter(module, folder):
         )
     }
     own["GSPO_EDU_PREDICTIONS"] = str(folder / "predictions.json")
-    for name, values in SETTINGS.items() if module == "jupyterlab" else ():
+    for name, values in SETTINGS.items():
         file = folder / f"jupyterlab_settings_dir/@jupyterlab/{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps(values))

@@ -1,4 +1,4 @@
-"""The lessons with widgets in a real JupyterLab, and one widget in Notebook 7.
+"""The lessons with widgets in a real JupyterLab, and one of them in Notebook 7.
 
 Each lesson is opened, all its cells run, and its widgets are moved by mouse and by keyboard; then a
 cell reads what the reader chose, and the page must say the same.
@@ -115,26 +115,21 @@ def test_lesson_runs_and_its_widgets_move(open_page, lab, notebook_in, lesson):
     moved_and_read(page, notebook, WIDGETS[lesson])
 
 
-def test_notebook_7_shows_living_widgets(browser, jupyter_with, notebook_in):
+def test_lesson_runs_in_notebook_7(browser, jupyter_with, notebook_in):
     if importlib.util.find_spec("notebook") is None:
         pytest.skip("Notebook 7 is not installed")
-    widgets = [("clip", "ratio r", "objective", "format(w.surrogate, '+.2f')")]
-    cells = [
-        "from gspo_edu.widgets import RatioClip\nclip = RatioClip()",
-        "clip",
-        "import json\nw = clip\nprint(json.dumps([[w.settings(), format(w.surrogate, '+.2f')]]))",
-    ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
-    address, token = jupyter_with("notebook", {"widget.ipynb": notebook})
+    lesson = "02_ppo"
+    address, token = jupyter_with("notebook", {f"{lesson}.ipynb": with_a_reader(lesson)})
     # A page without the check for script errors: Notebook 7.6.5 makes one while it starts.
     context = browser.new_context(viewport={"width": 1000, "height": 900})
     page = context.new_page()
-    page.goto(f"{address}/notebooks/widget.ipynb?token={token}")
-    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=120_000)
+    page.goto(f"{address}/notebooks/{lesson}.ipynb?token={token}")
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(state="attached", timeout=120_000)
     opened = notebook_in(page)
     page.wait_for_timeout(2000)  # until the kernel listens
     opened.run_all()
-    page.wait_for_function("document.querySelectorAll('.gspo-w').length === 1", timeout=120_000)
-    moved_and_read(page, opened, widgets)
+    page.wait_for_function(
+        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
+    )
+    moved_and_read(page, opened, WIDGETS[lesson])
     context.close()
