@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,3 +131,27 @@ def test_the_guide_covers_every_lesson_and_exercise() -> None:
         assert f"\nLesson {lesson}:\n" in page
     for number, exercise in exercises().items():
         assert f"| {number} {exercise.title} |" in page
+
+
+def test_what_hosts_are_told_fits_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lowest = dict(line.split(">=") for line in project["dependencies"])
+    old = re.search(r"PyTorch on the host is older than (\S+) or NumPy older than (\d+)", GUIDE)
+    assert old is not None
+    assert (old[1], f"{old[2]}.0") == (lowest["torch"], lowest["numpy"])
+    (install,) = re.findall(r"^!pip install .*$", GUIDE, re.M)
+    assert "anywidget" in install
+    assert "gspo-edu @" in install
+    extras = set(re.findall(r"gspo-edu\[([a-z,]+)\]", GUIDE))
+    named = {extra for group in extras for extra in group.split(",")}
+    assert named <= set(project["optional-dependencies"])
+
+
+def test_the_hub_is_told_the_course_and_variables_that_grading_uses() -> None:
+    build = (ROOT / "exercises/build.py").read_text(encoding="utf-8")
+    (course,) = set(re.findall(r'c\.CourseDirectory\.course_id = "(.+)"', GUIDE))
+    assert f'c.CourseDirectory.course_id = "{course}"' in build
+    assert 'os.environ.setdefault("GSPO_EDU_CLASS_SEED"' in build, "the teacher's own stays"
+    code = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "gspo_edu").rglob("*.py"))
+    for variable in set(re.findall(r"GSPO_EDU_\w+", GUIDE)):
+        assert f'"{variable}"' in code, variable
