@@ -587,6 +587,23 @@ def test_paper_is_white_whatever_the_look(show, widget_class):
     assert page.evaluate(ink) != dark
 
 
+@pytest.mark.parametrize(
+    ("kind", "look"),
+    [
+        ("vscode-dark", "dark"),
+        ("vscode-high-contrast", "dark"),
+        ("vscode-light", "light"),
+        ("vscode-high-contrast-light", "light"),
+    ],
+)
+def test_look_is_that_of_vs_code_and_not_of_the_system(show, kind, look):
+    page = show(RatioClip(), color_scheme="light" if look == "dark" else "dark")
+    scheme = "getComputedStyle(document.querySelector('.gspo-w')).colorScheme"
+    assert page.evaluate(scheme) == "light dark"
+    page.evaluate("(kind) => document.body.dataset.vscodeThemeKind = kind", kind)
+    assert page.evaluate(scheme) == look
+
+
 def test_high_contrast_keeps_legend_sliders_and_the_chosen_cell(show):
     page = show(GradientWeights(), forced_colors="active")
     look = "([place, what]) => getComputedStyle(document.querySelector(place))[what]"
