@@ -27,8 +27,13 @@ output also holds a PNG and that sentence, for pages without a kernel (GitHub, n
 ``static_outputs(notebook)`` before a notebook is stored: it drops the live view from the outputs,
 so that the picture shows and no empty box. ``to_html(widget)`` is one page that works from disk.
 
-Tested in a browser: JupyterLab 4, Notebook 7, and the page from disk. VS Code and Colab bring their
-own renderers for such widgets and have not been tried; whoever has none sees picture or sentence.
+Tested in a browser: JupyterLab 4, Notebook 7, and the page from disk. VS Code was tried by hand,
+one widget, in its browser version (code-server 4.139.1, Jupyter extension 2026.6.1, no Python
+extension, no network): ``RatioClip`` lives and follows mouse and keys once the extension finds
+anywidget's files in the kernel's environment. The Python extension tells it the folder; there it
+was told by hand. Where it finds them neither there nor on the internet, such as with a kernel on a
+Jupyter server, the output is a box with an error; a notebook that was stored and is opened again
+shows the picture. VS Code on the desktop, the other widgets in it, and Colab have not been tried.
 
 The numbers come from ``static/math.js``, which is tested against the same reference file as the
 Python code.

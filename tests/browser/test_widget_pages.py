@@ -602,6 +602,10 @@ def test_look_is_that_of_vs_code_and_not_of_the_system(show, kind, look):
     assert page.evaluate(scheme) == "light dark"
     page.evaluate("(kind) => document.body.dataset.vscodeThemeKind = kind", kind)
     assert page.evaluate(scheme) == look
+    # Its widgets bring JupyterLab's light colours even in a dark theme.
+    page.add_style_tag(content=":root { --jp-layout-color1: white; --jp-ui-font-color1: black; }")
+    ground = page.evaluate("getComputedStyle(document.querySelector('.gspo-w')).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") == (look == "light")
 
 
 def test_high_contrast_keeps_legend_sliders_and_the_chosen_cell(show):
