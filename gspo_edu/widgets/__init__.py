@@ -29,11 +29,12 @@ so that the picture shows and no empty box. ``to_html(widget)`` is one page that
 
 Tested in a browser: JupyterLab 4, Notebook 7, and the page from disk. VS Code was tried by hand,
 one widget, in its browser version (code-server 4.139.1, Jupyter extension 2026.6.1, no Python
-extension, no network): ``RatioClip`` lives and follows mouse and keys once the extension finds
-anywidget's files in the kernel's environment. The Python extension tells it the folder; there it
-was told by hand. Where it finds them neither there nor on the internet, such as with a kernel on a
-Jupyter server, the output is a box with an error; a notebook that was stored and is opened again
-shows the picture. VS Code on the desktop, the other widgets in it, and Colab have not been tried.
+extension, no network): ``RatioClip`` follows mouse and keys, and a later cell reads the page's
+number, once the extension finds anywidget's files in the kernel's environment. It asks the Python
+extension for that folder; here it was told by hand. Where it finds them neither there nor on the
+internet, as with a kernel on a Jupyter server offline, the output is a box with an error; a stored
+notebook that is opened again shows the picture. VS Code on the desktop, the other widgets in it,
+and Colab have not been tried.
 
 The numbers come from ``static/math.js``, which is tested against the same reference file as the
 Python code.
