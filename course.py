@@ -157,7 +157,10 @@ def lab(folder: Path, rest: list[str]) -> list[str]:
     except ValueError as error:
         raise Stop(str(error), 2) from None
     except OSError as error:
-        raise Stop(f"Cannot copy the lessons to {folder}: {error}") from None
+        raise Stop(
+            f"Cannot copy the lessons to {folder}: {error}. "
+            "Name a folder of your own, e.g. --dir ~/my_lessons"
+        ) from None
     for sentence in report.sentences(folder):
         say(sentence)
     arguments = ["-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]

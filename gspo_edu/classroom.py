@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry out ``classroom`` or ``progress``. Returns the exit status: 0, 1 failure, 2 usage."""
     try:
         if args.command == "progress":
-            print(progress_table(Path(args.dir)))
+            print(progress_table(Path(args.dir).expanduser()))
         else:
             names = export(args.file, args.exercise, overwrite=args.overwrite)
             print(f"{args.file}: {len(names) - 2} exercises, README.txt and points.csv.")

@@ -577,6 +577,12 @@ def test_lessons_go_where_dir_says(clone: Clone, tmp_path: Path) -> None:
     assert "is a file" in err
 
 
+def test_who_cannot_write_to_the_folder_is_told_to_name_another(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(processes.Stop, match="Name a folder of your own.* --dir"):
+        course.lab(tmp_path / "file" / "my_lessons", [])
+
+
 @pytest.mark.parametrize("command", ["train", "compare", "study"])
 def test_what_follows_the_command_is_passed_on(clone: Clone, command: str) -> None:
     rest = ["--seed", "1", "--out", "a b", "--beta", "-1", "--help"]
