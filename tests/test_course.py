@@ -579,7 +579,7 @@ def test_lessons_go_where_dir_says(clone: Clone, tmp_path: Path) -> None:
 
 def test_who_cannot_write_to_the_folder_is_told_to_name_another(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(processes.Stop, match="Name a folder of your own.* --dir"):
+    with pytest.raises(processes.Stop, match=r"Name a folder of your own.* --dir"):
         course.lab(tmp_path / "file" / "my_lessons", [])
 
 
