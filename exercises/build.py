@@ -196,8 +196,11 @@ def main() -> None:
         target = folder / f"{source.stem}.ipynb"
         nbformat.write(notebook, target)
         print(target)
-    if args.nbgrader:
-        (args.nbgrader / "nbgrader_config.py").write_text(CONFIGURATION, encoding="utf-8")
+    configuration = args.nbgrader and args.nbgrader / "nbgrader_config.py"
+    if configuration and configuration.exists():
+        print(f"{configuration} stays as it is")
+    elif configuration:
+        configuration.write_text(CONFIGURATION, encoding="utf-8")
 
 
 if __name__ == "__main__":

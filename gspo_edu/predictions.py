@@ -63,6 +63,13 @@ def predict(
     for letter, text in (choices or {}).items():
         say(f"  {letter}) {text}")
     if guess is None:
+        before = _guess(name)
+        if before is not None:
+            say(
+                f"Your prediction from before: {_shown(before)}. To change it, put another after "
+                "my_guess = and run the cell again."
+            )
+            return
         what = "a number" if choices is None else " or ".join(f'"{letter}"' for letter in choices)
         say(f"No prediction yet. Put {what} after my_guess = and run the cell again.")
         return

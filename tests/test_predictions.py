@@ -53,6 +53,15 @@ def test_right_guess_is_taken_whatever_its_spelling(capsys: pytest.CaptureFixtur
     assert "misses" not in said
 
 
+def test_a_guess_from_before_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    predict("02 corners", "?", CHOICES, "b")
+    capsys.readouterr()
+    predict("02 corners", "?", CHOICES)
+    said = capsys.readouterr().out
+    assert "Your prediction from before: b." in said
+    assert "No prediction yet" not in said
+
+
 def test_an_unknown_letter_is_answered_and_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
     predict("02 corners", "?", CHOICES, "c")
     assert "Not kept: my_guess is 'c'; expected one of a, b." in capsys.readouterr().out

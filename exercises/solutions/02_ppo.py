@@ -110,8 +110,8 @@ r"""
 ## 3 · Write the token ratio
 
 Now for a whole batch at once. `logp`, `logp_old` and `mask` have the shape (answers, places); give
-back the ratios in that shape, and 0 in the padding. PyTorch, NumPy (import it yourself) or
-a loop: as you like.
+back the ratios in that shape, and 0 in the padding. `mask` is true on an answer's tokens, which
+need not stand side by side. PyTorch, NumPy (import it yourself) or a loop: as you like.
 
 <details><summary>First hint</summary>
 

@@ -190,9 +190,9 @@ The one batch once more; your loss and the package's:
 # %%
 t = ONE_BATCH.tensors()
 A = group_advantages(t.rewards, t.group)
-mine = my_grpo_loss(t.logp, t.logp_old, A, t.mask, 0.2, 0.27)
+mine = checks.output_of(my_grpo_loss, t.logp, t.logp_old, A, t.mask, 0.2, 0.27)
 package = grpo(t.logp, t.logp_old, A, t.mask).loss
-print(f"package {package:.6f}, yours {'not written yet' if mine is None else f'{mine:.6f}'}")
+print(f"package {package:.6f}, yours", "not written yet" if mine is None else mine.numpy().round(6))
 
 # %% [markdown]
 r"""

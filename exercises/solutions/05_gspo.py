@@ -15,7 +15,6 @@ and you may try as often as you like. The last cell adds up the points.
 # %%
 import math
 
-import numpy as np
 import torch
 
 from gspo_edu import checks
@@ -136,8 +135,8 @@ r"""
 ## 3 · Write the sequence ratio
 
 `logp`, `logp_old` and `mask` have the shape (answers, places). `mask` is true on the tokens of the
-answers; in the padding the log-probs are junk. Give back one ratio per answer. PyTorch, NumPy or a
-plain loop: as you like.
+answers, which need not stand side by side; in the padding, wherever it is, the log-probs are junk.
+Give back one ratio per answer. PyTorch, NumPy or a plain loop: as you like.
 
 <details><summary>First hint</summary>
 
@@ -173,8 +172,8 @@ r"""
 $$J = \frac1G \sum_{i=1}^{G} \min\big(s_i A_i,\ \mathrm{clip}(s_i,\,1-\varepsilon_\text{low},\,
 1+\varepsilon_\text{high})\, A_i\big), \qquad \text{loss} = -J$$
 
-`advantages` holds one number per answer. You may call `my_sequence_ratio`. If you use PyTorch, the
-check looks at the gradient, too.
+`advantages` holds one number per answer. You may call `my_sequence_ratio`. If the loss is a tensor,
+the check looks at its gradient, too; a loop over plain numbers ends with `float(...)`.
 
 <details><summary>First hint</summary>
 
@@ -214,8 +213,8 @@ The one batch of lessons 02 and 03, once more, with what you have written:
 # %%
 batch = ONE_BATCH.tensors()
 A = group_advantages(batch.rewards, batch.group)
-loss = my_gspo_loss(batch.logp, batch.logp_old, A, batch.mask, 3e-4, 4e-4)
-print("not written yet" if loss is None else f"your loss for the one batch: {float(loss):.6f}")
+loss = checks.output_of(my_gspo_loss, batch.logp, batch.logp_old, A, batch.mask, 3e-4, 4e-4)
+print("your loss for the one batch:", "not written yet" if loss is None else loss.numpy().round(6))
 
 # %% [markdown]
 r"""
@@ -298,7 +297,7 @@ my_range = 0.2 / math.sqrt(400)
 # %% [markdown]
 r"""
 Now for other lengths and outliers. The table shows s; a star marks what GSPO would silence for
-A > 0. It uses your function, so it is empty until you have written it.
+A > 0. It uses your function, so it says nan until you have written it.
 """
 
 # %%
@@ -309,11 +308,10 @@ for outlier in (1.01, 1.5, 3.0, 10.0, 100.0):
         log_ratio = torch.zeros(1, length, dtype=torch.float64)
         log_ratio[0, 0] = math.log(outlier)
         old = torch.full_like(log_ratio, -1.0)
-        try:
-            s = float(np.ravel(my_sequence_ratio(old + log_ratio, old, torch.ones(1, length)))[0])
-            line += f"   {s:.6f}{'*' if s > 1.0004 else ' '}    "
-        except Exception:
-            line += "   -            "
+        mask = torch.ones(1, length, dtype=torch.bool)
+        found = checks.output_of(my_sequence_ratio, old + log_ratio, old, mask)
+        s = math.nan if found is None else found.mean().item()  # of one answer
+        line += f"   {s:.6f}{'*' if s > 1.0004 else ' '}    "
     print(line.rstrip())
 
 # %% [markdown]

@@ -69,8 +69,9 @@ r"""
 
 **2b.** {{ask 07 slots}}
 
-**2c.** As a function: `routes` and `reference` hold the experts of each token, now and before, both
-(tokens, K). Give back the share of slots whose expert was not among the token's experts before.
+**2c.** As a function: `routes` and `reference` hold the experts of each token in one layer, now and
+before, both (tokens, K) with K experts per token. Give back the share of slots whose expert was not
+among the token's experts before.
 
 <details><summary>First hint</summary>
 

@@ -113,8 +113,8 @@ With your function, over the updates that can clip:
 # %%
 for objective, records in runs.items():
     shares = np.array([record["clip_fraction_seq"] for record in records])
-    found = my_later_mean(shares, 4)
-    print(f"{objective}: {'not written yet' if found is None else f'{float(found):.4f}'}")
+    found = checks.output_of(my_later_mean, shares, 4)
+    print(f"{objective}: {'not written yet' if found is None else found.numpy().round(4)}")
 
 # %% [markdown]
 r"""

@@ -32,9 +32,9 @@ an update. `num_generations` answers share a prompt.
 **1a.** {{ask 11 updates}}
 
 **1b.** As a function, to be asked before a run costs money. `batch` is
-`per_device_train_batch_size`, `steps` is `steps_per_generation`, `accumulation` is
-`gradient_accumulation_steps`, `group` is `num_generations`; `num_iterations` is 1. Give back two
-numbers: prompts in a rollout, updates per rollout.
+`per_device_train_batch_size`, `processes` how many there are, `steps` is `steps_per_generation`,
+`accumulation` is `gradient_accumulation_steps`, `group` is `num_generations`; `num_iterations` is
+1. Give back two numbers: prompts in a rollout, updates per rollout.
 
 <details><summary>First hint</summary>
 

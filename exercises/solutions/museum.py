@@ -488,7 +488,8 @@ def mended_11(logits, experts, old_gates):
 r"""
 ## 12 · Answers that nobody uses
 
-**Symptom.** A tenth of all answers are sampled, paid for, and never seen by an update.
+**Symptom.** A tenth of all answers are sampled, paid for, and never seen by an update. (Mended, all
+are used, and the sizes differ by one at most.)
 """
 
 

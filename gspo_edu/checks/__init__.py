@@ -16,6 +16,7 @@ import torch
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
 from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
+from gspo_edu.checks.cases import output_of
 from gspo_edu.checks.clipping import CLIP_FRACTION
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
 from gspo_edu.checks.engines import TIS_WEIGHTS
@@ -94,8 +95,15 @@ def function(
     """
     if name not in TASKS:
         raise ValueError(f"name is {name!r}; expected one of {', '.join(TASKS)}.")
-    result = replace(TASKS[name].check(answer, seed=seed), task=item or name)
+    task = replace(TASKS[name], plain_numbers=not _trains(item))
+    result = replace(task.check(answer, seed=seed), task=item or name)
     return record(result, again=seed is not None)
+
+
+def _trains(name: str | None) -> bool:
+    """Whether the task of that name is about a gradient."""
+    items = [item for exercise in exercises().values() for item in exercise.items]
+    return any(item.trains for item in items if item.name == name)
 
 
 def token_ratio(answer: Any, *, seed: int | None = None) -> CheckResult:
@@ -200,6 +208,7 @@ __all__ = [
     "grpo_loss",
     "gspo_loss",
     "number",
+    "output_of",
     "points",
     "replay_gates",
     "router_top_k",

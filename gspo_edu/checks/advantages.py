@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from gspo_edu.advantages import group_advantages
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.cases import Case
+from gspo_edu.checks.task import Fault, FunctionTask
 
 LIBRARY_EPS = 1e-4
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_edu.checks.cells import last_error, watch_cells
-from gspo_edu.checks.memory import missed_before, remember
+from gspo_edu.checks.memory import missed_before, remember, set_aside_if_damaged
 from gspo_edu.checks.result import CheckResult
 
 TABLE = Path(__file__).with_name("exercises.toml")
@@ -26,6 +26,7 @@ class Item:
         by_hand: graded by a reader with the rubric, not by a check.
         task: the check's name, where that is another one: a bug to mend is judged by the check of
             the function that has it.
+        trains: plain numbers will not do, since the bug is that nothing is trained.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Item:
     goal: str
     by_hand: bool = False
     task: str = ""
+    trains: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,9 @@ def begin(number: str) -> None:
         raise ValueError(f"number is {number!r}; expected one of {', '.join(exercises())}.")
     _board.exercise, _board.results = exercises()[number], {}
     watch_cells()
+    backup = set_aside_if_damaged()
+    if backup is not None:
+        print(f"The progress file could not be read; it is kept as {backup.name}.")
     done = _board.exercise
     count = sum(not item.by_hand for item in done.items)
     print(f"Exercise {number}: {count} checked tasks, {done.points} points.")
@@ -191,5 +196,6 @@ def summary() -> float:
             got = f"{points(item.name):g} / {item.points}"
         print(f"{item.name:28} {got:>8}   {item.goal}")
     print(f"{'Sum':28} {f'{total:g} / {done.points}':>8}")
-    print("Each task counts as it stood at its last check; `gspo-edu progress` keeps the best.")
+    print("Each task counts as it stood at its last check. `gspo-edu progress` in a terminal (or")
+    print("`python course.py progress`) counts what you have ever solved.")
     return total

@@ -259,8 +259,9 @@ def _copy(value: Any) -> Any:
 
 
 def _has_tensor(output: Any) -> bool:
-    parts = output if isinstance(output, list | tuple) else [output]
-    return any(isinstance(part, Tensor) and part.is_floating_point() for part in parts)
+    if isinstance(output, list | tuple):
+        return any(_has_tensor(part) for part in output)
+    return isinstance(output, Tensor) and output.is_floating_point()
 
 
 def _kind(output: Any) -> torch.dtype | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import lengths_to_mask, signed, uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.checks.terms import BOUNDS, limits
 from gspo_edu.metrics import clip_metrics
 from gspo_edu.objectives import clipped_surrogate

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gspo_edu import metrics
 from gspo_edu.batch import mini_batch_rows
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.moe.routes import drift
 
 
@@ -71,10 +72,13 @@ def draw_routes(dice: torch.Generator) -> list[Case]:
     for tokens, experts, k in ((2, 6, 2), (7, 8, 3), (13, 9, 3)):
         ranks = [torch.rand(tokens, experts, generator=dice) for _ in range(2)]
         before, other = (rank.argsort(dim=1)[:, :k].contiguous() for rank in ranks)
-        # The first token keeps its experts in another order; the rest differ here and there.
+        # The second token keeps its experts in another order, the third in the same one, the fourth
+        # its first in place.
         keep = torch.rand(tokens, generator=dice) < 0.3
-        keep[0], keep[1] = True, False
+        keep[:2] = torch.tensor([False, True])
         after = torch.where(keep[:, None], before.roll(1, dims=1), other)
+        after[2:3] = before[2:3]
+        after[3:4] = torch.cat([before[3:4, :1], before[3:4, 1:].roll(1, dims=1)], dim=1)
         cases.append({"routes": after, "reference": before})
     return cases
 
@@ -88,6 +92,9 @@ def drift_formula(case: Case, *, count: str = "right") -> Tensor:
         "order_counts": (now != before).double().mean(),
         "tokens_touched": new.any(dim=-1).double().mean(),
         "kept": (~new).double().mean(),
+        "everything": torch.tensor(1.0, dtype=torch.float64),
+        "first_token": new[0].double().sum() / new.numel(),
+        "per_token": new.double().sum() / len(new),
         "number": new.double().sum(),
         "first_expert_only": (now[:, 0] != before[:, 0]).double().mean(),
         "anywhere": (~torch.isin(now, before)).double().mean(),
@@ -107,6 +114,14 @@ EXPERT_DRIFT = FunctionTask(
             "tokens_touched",
             "This is the share of tokens that are touched. Drift counts their slots.",
         ),
+        Fault(
+            "count",
+            "everything",
+            "Everything counts as new. A set of tensors compares objects: take .tolist() first. "
+            "And new is what differs from all of the token's experts, not from any.",
+        ),
+        Fault("count", "first_token", "Only the first token is counted. Is return in the loop?"),
+        Fault("count", "per_token", "Divided by the tokens. Each token has K slots."),
         Fault("count", "kept", "This is the share that stayed. Drift counts what is new."),
         Fault("count", "number", "This is a number of slots. Divide by how many there are."),
         Fault("count", "first_expert_only", "Only the first expert is compared, place by place."),

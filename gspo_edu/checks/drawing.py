@@ -34,9 +34,14 @@ def log_probs(dice: torch.Generator, mask: Tensor, log_s: Sequence[float]) -> tu
     shape = mask.shape
     old = uniform(dice, -3.0, -1.2, *shape)
     ratio = uniform(dice, -0.4, 0.4, *shape)
+    still = torch.zeros_like(mask)
+    still[:, 0] = mask.sum(dim=1) > 2  # a token that has not moved, ratio 1, counts like any other
+    moves = mask & ~still
     wanted = torch.tensor(log_s, dtype=torch.float64)[:, None]
-    counts = mask.sum(dim=1, keepdim=True)
-    ratio = ratio - (ratio * mask).sum(dim=1, keepdim=True) / counts + wanted
+    lengths, moving = (x.sum(dim=1, keepdim=True) for x in (mask, moves))
+    total = (ratio * moves).sum(dim=1, keepdim=True)
+    ratio = ratio + (wanted * lengths - total) / moving
+    ratio = ratio.masked_fill(still, 0.0)
     junk = uniform(dice, -1.1, -0.3, *shape)
     new = (old + ratio).where(mask, junk).round(decimals=DECIMALS)
     return new, old

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import lengths_to_mask, uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.objectives.corrections import correction_weight
 
 

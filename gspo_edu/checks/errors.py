@@ -33,6 +33,13 @@ HINTS = (
     ),
     ("name 'np' is not defined", "Import it first: import numpy as np."),
     ("name 'math' is not defined", "Import it first: import math."),
+    ("NameError: name", "Is it text? Then it needs quotes."),
+    ("backward through the graph a second time", "Return the loss; backward() is called for you."),
+    ("does not require grad", "A new tensor has lost its gradient: .requires_grad_() asks anew."),
+    ("bitwise_xor", "A power is **; ^ is something else."),
+    ("bitwise_", "& and | bind tighter than < and >: put each comparison into brackets."),
+    ("to Python scalars", "math takes single numbers. For tensors: torch.exp, torch.log."),
+    ("with a bool tensor", "mask is true or false. Its opposite is ~mask."),
 )
 
 
@@ -48,8 +55,10 @@ def in_words(error: BaseException, caller: str) -> str:
         words = f": {said[0][:200]}" if said else ""
         frames = traceback.extract_tb(error.__traceback__)
         mine = [frame for frame in frames if frame.filename != caller]
-        where = f" (line {mine[0].lineno}: {mine[0].line[:80]})" if mine and mine[0].line else ""
+        own = bool(mine and mine[0].line) and "site-packages" not in mine[0].filename
+        where = f" (line {mine[0].lineno}: {(mine[0].line or '')[:80]})" if own else ""
     except Exception:  # an exception whose text cannot be read
         words = where = ""
-    hint = next((f" {said}" for part, said in HINTS if part in words), "")
+    text = f"{type(error).__name__}{words}"
+    hint = next((f" {said}" for part, said in HINTS if part in text), "")
     return f"It stops with {type(error).__name__}{words}{where}.{hint}"

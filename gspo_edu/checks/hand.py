@@ -72,8 +72,8 @@ class HandNumber:
         """What to say to a number that is neither right nor one of the mistakes to the digit."""
         near = {0: 0, 1: 0, 2: 4}.get(self.places, 20)
         if abs(answer - right) <= near * self.tolerance or self._cut(answer, right):
-            said = f"Nearly: {self.places} decimals are asked for, so keep more on the way."
-            return CheckResult(name, False, said)
+            said = f"Close, but {self.places} decimals have to be right."
+            return CheckResult(name, False, f"{said} Was something rounded on the way?")
         cut = [(key, said) for key, value, said in self.mistakes if self._cut(answer, value())]
         if len(cut) == 1:
             return CheckResult(name, False, f"{answer:.6g}: {cut[0][1]}", (cut[0][0],))

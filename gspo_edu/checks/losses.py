@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import lengths_to_mask, log_probs, shuffled, signed
 from gspo_edu.checks.ratios import SEQUENCE_FAULTS, sequence_formula
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.checks.terms import BOUNDS, CHOICES, LOG_BOUNDS, NO_GRADIENT, chosen
 from gspo_edu.objectives import grpo, gspo
 

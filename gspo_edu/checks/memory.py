@@ -86,12 +86,13 @@ def remember(task: str, exercise: str, *, right: bool) -> None:
         write_atomically(path, text.encode())
 
 
-def set_aside_if_damaged(path: Path) -> Path | None:
+def set_aside_if_damaged(path: Path | None = None) -> Path | None:
     """Move a file that cannot be used to a backup's name; the backup, or None if all is well.
 
     Raises:
         OSError: if it cannot be read or moved.
     """
+    path = path or progress_file()
     if not path.is_file():
         return None
     try:

@@ -31,6 +31,11 @@ LESSON_05 = {
                 lambda: math.prod(FOUR) / 4,
                 "x ** 1 / 4 is (x ** 1) / 4 in Python. Put 1 / 4 in brackets.",
             ),
+            (
+                "last_factor",
+                lambda: 1.2 * 0.9 * 1.0 * 1.1 ** (1 / 4),
+                "the power takes the last factor alone. Put the product in brackets.",
+            ),
             ("largest", lambda: max(FOUR), "that is the largest ratio. All four count."),
         ),
         FOUR_PLACES,
@@ -137,6 +142,7 @@ LESSON_05 = {
         (
             ("linear", lambda: 1 + 100 * GSPO_HIGH, "nearly: a power, 1.0004^100, no product."),
             ("no_length", lambda: 1 + GSPO_HIGH, "that is the bound of s. Undo the root."),
+            ("other_tokens", lambda: (1 + GSPO_HIGH) ** 99, "the loud token counts in L as well."),
         ),
         FOUR_PLACES,
     ),

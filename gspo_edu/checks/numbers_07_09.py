@@ -62,6 +62,7 @@ LESSON_07 = {
             ("layers", lambda: 48 * 0.1, "each of the 48 layers has eight slots."),
             ("one_layer", lambda: 8 * 0.1, "that is one layer."),
             ("all", lambda: 48.0 * 8, "that is how many slots there are."),
+            ("rounded", lambda: 38.0, "an average need not be whole: do not round."),
         ),
         WHOLE,
     ),

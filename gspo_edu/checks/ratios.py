@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from gspo_edu import ratios
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import lengths_to_mask, log_probs
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 
 MASK_FIRST = "The padding counts, too. Use the mask"
 
@@ -80,12 +81,14 @@ def sequence_formula(case: Case, *, ratio: str = "right", padding: str = "masked
     """The sequence ratio, or a wrong one."""
     gap, mask = case["logp"].double() - case["logp_old"].double(), case["mask"].double()
     lengths = mask.sum(dim=1)
-    counted = torch.ones_like(mask) if padding != "masked" else mask
+    counted = mask if padding in ("masked", "unmoved_left_out") else torch.ones_like(mask)
     if padding == "reply_counted":
         counted = mask.flip(1).cummax(dim=1).values.flip(1)
         lengths = counted.sum(dim=1)
     if padding == "padding_counted":
         lengths = counted.sum(dim=1)
+    if padding == "unmoved_left_out":
+        lengths = (gap * mask != 0).double().sum(dim=1)
     if ratio == "padded_width":
         lengths = torch.full_like(lengths, mask.shape[1])
     total = (gap * counted).sum(dim=1)
@@ -150,6 +153,12 @@ SEQUENCE_FAULTS = (
         "reply_counted",
         "Right for plain answers, but what stands between two of an answer's own tokens (a tool's "
         "reply, mask 0) counts as well. Leave it out of the sum and of the length.",
+    ),
+    Fault(
+        "padding",
+        "unmoved_left_out",
+        "A token whose log-prob has not changed is taken for padding. Its ratio is 1, and it "
+        "counts in the length: that is the sum of the mask.",
     ),
     Fault("padding", "padding_in_sum", f"{MASK_FIRST} in the sum as well as in the length."),
     Fault(

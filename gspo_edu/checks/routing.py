@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from gspo_edu.checks.calling import Unusable, numbers
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.result import shown
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.moe.routes import replay_gates
 
 SIZES = ((1, 4, 2), (3, 6, 2), (5, 8, 3), (4, 7, 4))  # tokens, experts, chosen
@@ -53,7 +55,7 @@ def read_routes(case: Case, output: Any) -> Tensor:
     if not bool(known.all()):
         raise Unusable(
             f"experts holds {float(chosen[~known][0]):g}; expected numbers of experts, 0 to "
-            f"{experts - 1}. Were experts and gates returned in this order?"
+            f"{experts - 1}: the first is 0. Were experts and gates returned in this order?"
         )
     ordered = chosen.sort(dim=1).values
     if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
@@ -127,6 +129,7 @@ ROUTER_TOP_K = FunctionTask(
         ),
     ),
     reading=read_routes,
+    show=lambda gates: f"each expert's gate, 0 if it was not chosen:\n{shown(gates)}",
     gradient="logits",
     no_gradient="The gates are right, but the router gets no gradient and cannot learn.",
 )

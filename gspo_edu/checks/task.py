@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from gspo_edu.checks.calling import SECONDS, Outcome, numbers, outcome_of, weighted
+from gspo_edu.checks.cases import KINDS, Case, in_half
 from gspo_edu.checks.result import CheckResult, Example, shown
 
-Case = dict[str, Any]
 RELATIVE, ABSOLUTE = 1e-4, 1e-7
 NEARLY = 1e-2
 
@@ -48,6 +48,7 @@ class FunctionTask:
         gradient: argument through which a gradient has to flow if the output is a tensor.
         no_gradient: what to say if it does not.
         show: output to text, for the example.
+        plain_numbers: whether an output without gradient will do, as a loop or NumPy gives it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class FunctionTask:
     gradient: str | None = None
     no_gradient: str = ""
     show: Callable[[Tensor], str] = shown
+    plain_numbers: bool = True
 
     def check(
         self, function: Any, *, seed: int | None = None, seconds: float = SECONDS
@@ -99,7 +101,7 @@ class FunctionTask:
     ) -> tuple[Callable[[Case], Case], Outcome]:
         """The first of tensors, arrays and lists that the function can take, and its outcome."""
         tried = []
-        for convert in (as_tensors, as_arrays, as_lists):
+        for convert in KINDS:
             outcome = self._call(function, convert(case), case, seconds)
             tried.append((convert, outcome))
             if outcome.value is not None or outcome.missing or outcome.late:
@@ -120,7 +122,8 @@ class FunctionTask:
         values = [_fitted(o.value, right) for o, right in zip(outcomes, rights, strict=True)]
         constant = _constant(values) and not _constant(rights)
         if constant and not self._recognised(cases, values):
-            said = "It returns the same whatever it is given. Compute the output from the inputs."
+            said = f"It returned the same for {len(cases)} different inputs. Compute the output "
+            said += "from the inputs."
             return self._not_it(said, self._example(cases[0], values[0], rights[0]), ("constant",))
         if any(value.shape != right.shape for value, right in zip(values, rights, strict=True)):
             return self._wrong_shape(cases, values, rights)
@@ -137,7 +140,11 @@ class FunctionTask:
     def _judge_gradient(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> CheckResult:
         """The values are right; is their slope?"""
         name = self.gradient
-        if name is None or not any(outcome.is_tensor for outcome in outcomes):
+        plain = not any(outcome.is_tensor for outcome in outcomes)
+        if plain and name is not None and not self.plain_numbers:
+            said = "The values are right, but these are plain numbers: no gradient can flow."
+            return self._not_it(said, keys=("no_gradient",))
+        if name is None or plain:
             said = f"{len(cases)} different inputs, all as expected."
             if name is not None:
                 said += " They are plain numbers: nothing could be trained with them."
@@ -214,12 +221,15 @@ class FunctionTask:
         other = [n for n in wrong if values[n].numel() != rights[n].numel()]
         at = (other or wrong)[0]
         value, right, mask = values[at], rights[at], cases[at].get("mask")
+        if all(v.shape == (1, *r.shape) for v, r in pairs):
+            said = "The output has a dimension too many. Is there a comma after return? That makes "
+            return self._not_it(f"{said}a tuple.", self._example(cases[at], value, right))
         said = f"The output {_shape(value)}; expected one that {_shape(right)}."
         if not other and all(close(v.reshape(r.shape), r) for v, r in pairs):
             said = f"The numbers are right, the shape is not. {said}"
         elif mask is not None and (*value.shape, *right.shape) == (*mask.T.shape,):
             said += " One number per place is too many: go along each row (dim=1)."
-        elif value.numel() == 1 < right.numel():
+        elif value.numel() == 1 < right.numel() and mask is not None:
             said += " Does return stand inside the loop, or was everything summed into one?"
         return self._not_it(said, self._example(cases[at], value, right))
 
@@ -264,29 +274,6 @@ def same_slope(given: Tensor, right: Tensor) -> bool:
     """Whether two gradients agree, to a share of the largest entry: small ones are rounded off."""
     scale = float(right.abs().max())
     return bool(((given.double() - right.double()).abs() <= RELATIVE * scale).all())
-
-
-def as_tensors(case: Case) -> Case:
-    """A case in torch, as it was drawn."""
-    return dict(case)
-
-
-def as_arrays(case: Case) -> Case:
-    """A case in NumPy."""
-    return {n: v.detach().numpy() if isinstance(v, Tensor) else v for n, v in case.items()}
-
-
-def as_lists(case: Case) -> Case:
-    """A case in plain lists."""
-    return {n: v.tolist() if isinstance(v, Tensor) else v for n, v in case.items()}
-
-
-def in_half(case: Case) -> Case:
-    """A case as it looks in bfloat16."""
-    return {
-        n: v.bfloat16().to(v.dtype) if isinstance(v, Tensor) and v.is_floating_point() else v
-        for n, v in case.items()
-    }
 
 
 def _shape(value: Tensor) -> str:

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import signed, uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.objectives import clipped_surrogate
 
 PPO_RANGE = 0.2

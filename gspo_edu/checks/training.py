@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from gspo_edu.adamw import AdamW
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import shuffled, signed, uniform
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.objectives import ObjectiveResult, gspo, ppo
 
 # What torch.optim takes unless told otherwise, and the momentum that examples show.

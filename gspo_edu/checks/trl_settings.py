@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from gspo_edu.checks.calling import Unusable
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.result import shown
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.checks.terms import PAPER_HIGH, PAPER_LOW
 
 DEFAULTS: dict[str, Any] = {
@@ -33,6 +34,8 @@ DEFAULTS: dict[str, Any] = {
 }
 # Other settings of TRL whose names are like one of those above.
 NEIGHBOURS = ("per_device_eval_batch_size", "num_generations_eval", "eval_accumulation_steps")
+LEVELS = ("token", "sequence")
+BY_SIZE_OR_STEPS = ("generation_batch_size", "steps_per_generation")
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 GRPO_LOW, GRPO_HIGH = 0.2, 0.27
 SOME_KL = 0.04
@@ -203,7 +206,7 @@ def facts_of(case: Case, output: Any) -> Tensor:
 
 
 def refuse_unknown(settings: dict[str, Any]) -> None:
-    """Names that look like a setting's but are not, and a loss that TRL does not have.
+    """Names that look like a setting's but are not, and values that TRL does not have.
 
     Raises:
         Unusable: naming the first.
@@ -212,10 +215,15 @@ def refuse_unknown(settings: dict[str, Any]) -> None:
         near = get_close_matches(str(name), [*DEFAULTS, *NEIGHBOURS], n=1, cutoff=0.8)
         if near and near[0] != name:
             raise Unusable(f"TRL has no setting {name}. Is {near[0]} meant?")
+    level = settings.get("importance_sampling_level", "token")
+    if level not in LEVELS:
+        raise Unusable(f"importance_sampling_level is {level!r}; TRL has {', '.join(LEVELS)}.")
+    if None not in (settings.get(name) for name in BY_SIZE_OR_STEPS):
+        raise Unusable(f"TRL takes {' or '.join(BY_SIZE_OR_STEPS)}, not both.")
     loss = settings.get("loss_type", DEFAULTS["loss_type"])
     if loss not in LOSS_TYPES:
-        level = " GSPO is a level, not a loss_type." if "gspo" in str(loss).lower() else ""
-        raise Unusable(f"loss_type is {loss!r}; TRL has {', '.join(LOSS_TYPES)}.{level}")
+        hint = " GSPO is a level, not a loss_type." if "gspo" in str(loss).lower() else ""
+        raise Unusable(f"loss_type is {loss!r}; TRL has {', '.join(LOSS_TYPES)}.{hint}")
 
 
 def whole(settings: dict[str, Any], name: str) -> int:
@@ -226,7 +234,7 @@ def whole(settings: dict[str, Any], name: str) -> int:
     """
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        hint = " In Python / gives 64.0 and // gives 64." if isinstance(value, float) else ""
+        hint = f" Write {value:.0f}, or // instead of /." if isinstance(value, float) else ""
         raise Unusable(f"{name} is {value!r}; TRL takes a whole number above 0.{hint}")
     return value
 
@@ -269,8 +277,8 @@ TRL_SETTINGS = FunctionTask(
         Fault(
             "loss",
             "length_weighted",
-            'Long answers count more: loss_type is "dapo" unless you set it, and only one other '
-            "value gives the mean per answer.",
+            'Long answers count more with this loss_type ("dapo" unless you set it). Only one '
+            "value gives the mean per answer, and then over the answers.",
         ),
         Fault("kl", "kl_term", "beta is not 0, so there is a KL term. The paper's run has none."),
         Fault(

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from gspo_edu import ratios
+from gspo_edu.checks.cases import Case
 from gspo_edu.checks.drawing import uniform
 from gspo_edu.checks.losses import draw_losses
 from gspo_edu.checks.ratios import draw, sequence_formula
-from gspo_edu.checks.task import Case, Fault, FunctionTask
+from gspo_edu.checks.task import Fault, FunctionTask
 from gspo_edu.checks.terms import limits
 from gspo_edu.metrics import effective_sample_size
 from gspo_edu.objectives import gspo

@@ -202,8 +202,9 @@ objective = "gspo"
 """
 folder = Path(tempfile.mkdtemp())
 (folder / "live.toml").write_text(STUDY)
-run_study(read_study(folder / "live.toml"), folder / "out", jobs=2)
+made = run_study(read_study(folder / "live.toml"), folder / "out", jobs=2)
 clear_output()
+assert {row["status"] for row in made.rows} == {"finished"}, made.text
 
 live_runs = read_table(folder / "out" / "runs.csv")
 live_updates = read_table(folder / "out" / "updates.csv.gz")

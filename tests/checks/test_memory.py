@@ -87,6 +87,14 @@ def test_a_damaged_or_old_file_is_backed_up_and_rebuilt(file: Path, damage: str)
     assert file.with_name("progress.json.backup-1").read_bytes() == content
 
 
+def test_a_notebook_says_that_a_damaged_file_was_set_aside(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("{", encoding="utf-8")
+    checks.begin("02")
+    assert f"it is kept as {file.name}.backup-1." in capsys.readouterr().out
+
+
 def test_a_second_damage_gets_a_second_backup(file: Path) -> None:
     checks.begin("05")
     for number in (1, 2):

@@ -73,6 +73,9 @@ SEQUENCE_RATIO = {
     "root_of_length": rows(lambda own, _: float(np.exp(np.sum(own) / len(own) ** 0.5))),
     "probability": lambda new, old, m: np.exp((new * m).sum(axis=1) / m.sum(axis=1)),
     "padding_counted": rows(lambda own, row: float(np.exp(row.mean()))),
+    "unmoved_left_out": lambda new, old, m: np.exp(
+        ((new - old) * m).sum(axis=1) / ((new - old) * m != 0).sum(axis=1)
+    ),
     "padding_in_sum": rows(lambda own, row: float(np.exp(row.sum() / len(own)))),
     "zero_in_product": lambda new, old, m: (
         np.prod(np.exp(new - old) * m, axis=1) ** (1 / m.sum(axis=1))
@@ -341,6 +344,9 @@ def per_token(one: Callable[[list[int], list[int]], float]) -> Function:
 EXPERT_DRIFT = {
     "order_counts": lambda now, before: np.not_equal(now, before).mean(),
     "tokens_touched": per_token(lambda a, b: float(set(a) != set(b))),
+    "everything": lambda now, before: (now[:, :, None] != before[:, None]).any(axis=2).mean(),
+    "first_token": lambda now, before: len(set(now[0]) - set(before[0])) / now.size,
+    "per_token": per_token(lambda a, b: float(len(set(a) - set(b)))),
     "kept": per_token(lambda a, b: len(set(a) & set(b)) / len(a)),
     "number": lambda now, before: sum(
         len(set(a) - set(b)) for a, b in zip(now.tolist(), before.tolist(), strict=True)

@@ -55,10 +55,10 @@ def test_what_is_no_number_is_answered_in_words(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("05 four tokens", 1.04, "Nearly: 4 decimals"),
-        ("05 four tokens", 1.0439, "Nearly: 4 decimals"),
-        ("05 loud token", 1.02, "Nearly: 4 decimals"),
-        ("02 advantage", 0.48, "Nearly: 4 decimals"),
+        ("05 four tokens", 1.04, "4 decimals have to be right"),
+        ("05 four tokens", 1.0439, "4 decimals have to be right"),
+        ("05 loud token", 1.02, "4 decimals have to be right"),
+        ("02 advantage", 0.48, "4 decimals have to be right"),
         ("02 ratio", 0.83, "upside down"),
         ("09 route factor", 1.49, "routes alone"),
         ("02 corners", 3, "is not it"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 
+from gspo_edu import checks
 from gspo_edu.checks import TASKS
 from gspo_edu.checks.calling import HEARD
 
@@ -48,6 +50,42 @@ def test_printing_the_answer_is_not_returning_it() -> None:
 def test_return_inside_a_loop_is_asked_about() -> None:
     result = judged("\n    for i in range(len(a)):\n        return (a[i] - b[i]).sum()")
     assert "Does return stand inside the loop" in result.message
+
+
+def test_a_comma_after_return_is_asked_about() -> None:
+    assert "comma after return" in judged(RIGHT + ",").message
+
+
+def test_plain_numbers_do_not_mend_a_fault_of_the_gradient() -> None:
+    def plain(a: Any, b: Any, A: Any, m: Any, low: float, high: float) -> float:
+        s = (((a - b) * m).sum(1) / m.sum(1)).exp()
+        return float(-torch.minimum(s * A, s.clamp(1 - low, 1 + high) * A).mean())
+
+    assert checks.function("gspo_loss", plain).passed
+    exhibit = checks.function("gspo_loss", plain, item="exhibit 5")
+    assert exhibit.misconceptions == ("no_gradient",)
+    assert "no gradient can flow" in exhibit.message
+
+
+def test_a_list_of_tensors_is_no_list_of_plain_numbers() -> None:
+    def routes(logits: Any, k: int) -> Any:
+        best = logits.topk(k, dim=1)
+        return best.indices, list(best.values.softmax(dim=1))
+
+    result = checks.function("router_top_k", routes)
+    assert result.passed
+    assert "plain numbers" not in result.message
+
+
+def test_an_error_raised_by_the_check_names_no_line() -> None:
+    def backward(a: Any, b: Any, A: Any, m: Any, low: float, high: float) -> Any:
+        loss = (a * m).sum().exp()
+        loss.backward()
+        return loss
+
+    result = TASKS["gspo_loss"].check(backward, seed=0)
+    assert result.message.endswith("Return the loss; backward() is called for you.")
+    assert "_engine_run_backward" not in result.message
 
 
 def test_none_is_no_function_yet() -> None:

@@ -84,7 +84,7 @@ def test_sizes_are_those_of_the_library(settings: dict[str, Any], tmp_path: Any)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"per_device_train_batch_size": 64.0}, "// gives 64"),
+        ({"per_device_train_batch_size": 64.0}, "Write 64, or // instead of /"),
         ({"steps_per_generation": 0}, "steps_per_generation is 0"),
         ({"num_generations": "8"}, "num_generations is '8'"),
         ({"gradient_accumulation_steps": True}, "whole number above 0"),
@@ -94,6 +94,8 @@ def test_sizes_are_those_of_the_library(settings: dict[str, Any], tmp_path: Any)
         ({"num_generation": 4}, "Is num_generations meant?"),
         ({"loss_type": "GSPO"}, "TRL has grpo, dr_grpo"),
         ({"loss_type": "gspo"}, "GSPO is a level"),
+        ({"importance_sampling_level": "sequences"}, "TRL has token, sequence"),
+        ({"generation_batch_size": 8, "steps_per_generation": 4}, "not both"),
     ],
 )
 def test_values_that_trl_would_not_take_are_named(change: dict[str, Any], words: str) -> None:

@@ -128,6 +128,51 @@ def test_untouched_exercise_runs_and_scores_nothing(
     assert names["checks"].summary() == 0
 
 
+def test_a_teachers_configuration_stays(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(exercise: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["build.py", exercise, "--nbgrader", str(tmp_path)])
+        build.main()
+        return (tmp_path / "nbgrader_config.py").read_text(encoding="utf-8")
+
+    own = made("05").replace('"GSPO_EDU_CLASS_SEED", "1"', '"GSPO_EDU_CLASS_SEED", "20815"')
+    (tmp_path / "nbgrader_config.py").write_text(own, encoding="utf-8")
+    assert made("02") == own
+    assert '"20815"' in own
+    assert {path.name for path in (tmp_path / "source").iterdir()} == {"02_ppo", "05_gspo"}
+
+
+BY_ARRAY = """
+import numpy as np
+
+def my_sequence_ratio(logp, logp_old, mask):
+    return np.exp(np.sum((logp - logp_old) * mask.astype(float), axis=1) / np.sum(mask, axis=1))
+
+def my_gspo_loss(logp, logp_old, advantages, mask, clip_low, clip_high):
+    s = my_sequence_ratio(logp, logp_old, mask)
+    clipped = np.clip(s, 1 - clip_low, 1 + clip_high)
+    return -np.mean(np.minimum(s * advantages, clipped * advantages))
+"""
+
+
+def test_functions_of_arrays_work_in_the_cells_between(
+    build: ModuleType, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = EXERCISES / "solutions" / "05_gspo.py"
+    by_tensor, notebook = build.solved(source), build.solved(source)
+    for cell in notebook.cells:
+        if "def my_gspo_loss" in cell.source:
+            cell.source = BY_ARRAY
+    said = []
+    for version in (by_tensor, notebook):
+        assert run(version)["checks"].points("gspo_loss") == 4
+        lines = capsys.readouterr().out.splitlines()
+        said.append([line for line in lines if line.startswith(("your loss", "   1", "  10"))])
+    assert said[0] == said[1]
+    assert len(said[0]) == 4
+
+
 # A fault without a name of its own: half precision.
 UNNAMED = {("museum", "exhibit 1")}
 
