@@ -159,7 +159,9 @@ def add_classroom_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="classroom_action", metavar="ACTION", required=True)
     out = actions.add_parser("export", help="pack the exercises for a class, without solutions")
     out.add_argument("file", metavar="FILE", type=Path, help="the zip file to write")
-    out.add_argument("exercise", nargs="*", help="beginning of a name, such as 05 (default: all)")
+    out.add_argument(
+        "exercise", nargs="*", default=[], help="beginning of a name, such as 05 (default: all)"
+    )
     out.add_argument("--overwrite", action="store_true", help="replace FILE")
 
 

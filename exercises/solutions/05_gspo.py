@@ -230,7 +230,7 @@ my_guess = None  # "a", "b" or "c"
 predict(
     "x05 quiet tokens",
     "By how much must each of the 99 others become less likely, so that the answer is kept?",
-    {"a": "by about 2 %", "b": "by about 20 %", "c": "by a factor of 10, like the loud one"},
+    {"a": "by 2 to 3 %", "b": "by about 20 %", "c": "by a factor of 10, like the loud one"},
     my_guess,
 )
 

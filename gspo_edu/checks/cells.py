@@ -21,10 +21,12 @@ def watch_cells() -> None:
 
 
 def last_error() -> str:
-    """Name of the error that stopped the cell which ran last; empty if none did."""
+    """Which error stopped the cell which ran last; empty if none did."""
     return _last["error"]
 
 
 def _note_end(result: Any) -> None:
     error = result.error_before_exec or result.error_in_exec
     _last["error"] = type(error).__name__ if error is not None else ""
+    if "leading zeros" in str(error):
+        _last["error"] += " (decimals have a point: 1.044)"

@@ -94,6 +94,8 @@ def drift_formula(case: Case, *, count: str = "right") -> Tensor:
         "kept": (~new).double().mean(),
         "everything": torch.tensor(1.0, dtype=torch.float64),
         "first_token": new[0].double().sum() / new.numel(),
+        "percent": 100 * new.double().mean(),
+        "sorted_places": (now.sort(dim=1).values != before.sort(dim=1).values).double().mean(),
         "per_token": new.double().sum() / len(new),
         "number": new.double().sum(),
         "first_expert_only": (now[:, 0] != before[:, 0]).double().mean(),
@@ -121,6 +123,13 @@ EXPERT_DRIFT = FunctionTask(
             "And new is what differs from all of the token's experts, not from any.",
         ),
         Fault("count", "first_token", "Only the first token is counted. Is return in the loop?"),
+        Fault("count", "percent", "This is in percent. Give a share between 0 and 1."),
+        Fault(
+            "count",
+            "sorted_places",
+            "Sorted, then compared place by place: one new expert shifts the others. Look each up "
+            "among the token's experts of before.",
+        ),
         Fault("count", "per_token", "Divided by the tokens. Each token has K slots."),
         Fault("count", "kept", "This is the share that stayed. Drift counts what is new."),
         Fault("count", "number", "This is a number of slots. Divide by how many there are."),
@@ -198,6 +207,7 @@ def size_formula(case: Case, *, split: str = "even") -> Tensor:
         "even": [low + 1] * rest + [low] * (parts - rest),
         "rest_dropped": [low] * parts,
         "rest_in_last": [low] * (parts - 1) + [low + rest],
+        "rounded_up": [high] * parts,
         "last_is_short": [high] * (parts - 1) + [n - high * (parts - 1)],
         "fractions": [n / parts] * parts,
     }
@@ -225,6 +235,7 @@ MINI_BATCHES = FunctionTask(
         ),
         Fault("split", "rest_in_last", "The whole rest is in one mini-batch. Spread it."),
         Fault("split", "last_is_short", "The last one is short. Sizes differ by one at most."),
+        Fault("split", "rounded_up", "These add up to more answers than there are."),
         Fault("split", "fractions", "There is no part of an answer."),
     ),
     reading=sorted_sizes,

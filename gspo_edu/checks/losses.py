@@ -129,6 +129,14 @@ GRPO_LOSS = FunctionTask(
 )
 
 
+# How token_loss calls what these mistakes of a mean over answers are.
+TOKEN_MEANS = {
+    "no_mean_over_answers": "no_mean_over_answers",
+    "weighted_by_length": "mean_over_tokens",
+    "times_length": "no_mean_over_tokens",
+}
+
+
 def answer_loss(
     case: Case,
     *,
@@ -142,9 +150,8 @@ def answer_loss(
     """GSPO's loss, or a wrong one."""
     advantage, lengths = case["advantages"].double(), case["mask"].double().sum(dim=1)
     if ratio == "clipped_tokens":
-        return token_loss(case, choose=choose, bounds=bounds, sign=sign) * (
-            len(lengths) if mean == "no_mean_over_answers" else 1
-        )
+        over = TOKEN_MEANS.get(mean, "answers")
+        return token_loss(case, choose=choose, bounds=bounds, sign=sign, mean=over)
     s = sequence_formula(case, ratio=ratio, padding=padding)
     term = chosen(s, advantage, case, choose, bounds)
     objectives: dict[str, Callable[[], Tensor]] = {

@@ -147,7 +147,7 @@ LESSON_05 = {
         FOUR_PLACES,
     ),
     "05 equal range": HandNumber(
-        "Answers have 400 tokens. Which range for s is as wide, in standard deviations, as 0.2 is "
+        "Answers have 400 tokens. Which ε for s is as wide, in standard deviations, as ε = 0.2 is "
         "for a token ratio? (Tokens are independent; four decimals.)",
         lambda: equal_spread_range(0.2, 400),
         (

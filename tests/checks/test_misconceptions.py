@@ -346,6 +346,12 @@ EXPERT_DRIFT = {
     "tokens_touched": per_token(lambda a, b: float(set(a) != set(b))),
     "everything": lambda now, before: (now[:, :, None] != before[:, None]).any(axis=2).mean(),
     "first_token": lambda now, before: len(set(now[0]) - set(before[0])) / now.size,
+    "percent": lambda now, before: (
+        100 * per_token(lambda a, b: len(set(a) - set(b)) / len(a))(now, before)
+    ),
+    "sorted_places": per_token(
+        lambda a, b: sum(x != y for x, y in zip(sorted(a), sorted(b), strict=True)) / len(a)
+    ),
     "per_token": per_token(lambda a, b: float(len(set(a) - set(b)))),
     "kept": per_token(lambda a, b: len(set(a) & set(b)) / len(a)),
     "number": lambda now, before: sum(
@@ -366,6 +372,7 @@ MINI_BATCH_SIZES = {
     "rest_dropped": lambda n, m: [n // m for _ in range(m)],
     "rest_in_last": lambda n, m: [n // m] * (m - 1) + [n - n // m * (m - 1)],
     "last_is_short": lambda n, m: [min(-(-n // m), n - i * -(-n // m)) for i in range(m)],
+    "rounded_up": lambda n, m: [-(-n // m)] * m,
     "fractions": lambda n, m: [n / m] * m,
 }
 
@@ -581,6 +588,16 @@ def test_a_mistake_gets_its_own_message(task: str, key: str) -> None:
 def test_messages_are_told_apart(task: str) -> None:
     messages = [fault.message for fault in TASKS[task].faults]
     assert len(set(messages)) == len(messages)
+
+
+def test_the_loss_of_dapo_is_two_mistakes_in_gspo() -> None:
+    def dapo(new: Any, old: Any, A: Any, m: Any, low: float, high: float) -> Any:
+        r, A = (new - old).exp(), A[:, None]
+        term = torch.minimum(r * A, r.clamp(1 - low, 1 + high) * A)
+        return -(term * m).sum() / m.sum()
+
+    found = checked("gspo_loss", dapo, 0).misconceptions
+    assert set(found) == {"clipped_tokens", "weighted_by_length"}
 
 
 def test_two_mistakes_at_once_are_both_named() -> None:

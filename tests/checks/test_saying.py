@@ -120,6 +120,11 @@ def test_an_answer_from_before_an_error_is_called_so(shell: Any, cell: str, erro
     assert "stopped" not in said(shell, CHECK)
 
 
+def test_a_decimal_comma_is_named(shell: Any) -> None:
+    assert not shell.run_cell("my_s = 1,044").success
+    assert "decimals have a point" in said(shell, 'result = checks.number("05 four tokens", None)')
+
+
 def test_cells_are_watched_once_however_often_an_exercise_begins(shell: Any) -> None:
     before = len(shell.events.callbacks["post_run_cell"])
     shell.run_cell('checks.begin("02")')
