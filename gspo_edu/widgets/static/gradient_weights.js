@@ -1,6 +1,6 @@
 // Gradient weights: for a few answers, what each objective gives to every token.
 
-import { sum } from "./math.js";
+import { groupAdvantages, sum } from "./math.js";
 import { brief, signed, significant } from "./text.js";
 import {
   button,
@@ -33,6 +33,8 @@ const GAP = 0.4; // between two answers, in columns
 const MOST = { answers: 6, tokens: 12, all: 40 };
 const RATIOS = [...twoDigits(0.1, 0.99), ...count(100, 199).map((n) => n / 100), ...twoDigits(2, 10)];
 const ONE_BATCH = [[1.5, 0.5, 1], [0.5, 2], [1.25], [1.2, 0.9, 1, 1.1]];
+const AT_FIRST = ONE_BATCH.map((row) => row.map(() => 1));
+const ADVANTAGES = groupAdvantages([1, 0, 0.5, 0], [0, 0, 0, 0]);
 
 export function render(context) {
   return mount(context, "Gradient weights", NAMES, [2, 3, 5], ({ root, get, change, say }) => {
@@ -126,8 +128,6 @@ export function render(context) {
       ["silent", "tokens with gradient 0"],
     ]);
     const table = weightTable();
-    const oneBatch = [1.5075567228888183, -0.9045340337332909, 0.3015113445777636];
-    const advantages = [...oneBatch, oneBatch[1]];
     root.append(
       h(
         "div",
@@ -135,13 +135,8 @@ export function render(context) {
         h(
           "div",
           { class: "gspo-buttons", role: "group", "aria-label": "Examples" },
-          button("the one batch", () => start(ONE_BATCH, advantages)),
-          button("first update", () =>
-            start(
-              ONE_BATCH.map((row) => row.map(() => 1)),
-              advantages,
-            ),
-          ),
+          button("the one batch", () => start(ONE_BATCH, ADVANTAGES)),
+          button("first update", () => start(AT_FIRST, ADVANTAGES)),
           button("one loud token", () => start([[10, ...Array(9).fill(1)], Array(10).fill(1)], [-1, 1])),
         ),
         h("div", { class: "gspo-buttons" }, ...edits.slice(0, 2)),
