@@ -115,6 +115,16 @@ def test_lesson_runs_and_its_widgets_move(open_page, lab, notebook_in, lesson):
     moved_and_read(page, notebook, WIDGETS[lesson])
 
 
+def wait_for_kernel(page, kernels, seconds=120):
+    """Until the page's kernel is idle and the page hears it; the page itself says neither."""
+    for _ in range(2 * seconds):
+        found = page.request.get(kernels).json()
+        if found and found[0]["execution_state"] == "idle" and found[0]["connections"]:
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError(f"no idle kernel after {seconds} s: {found}")
+
+
 def test_lesson_runs_in_notebook_7(browser, jupyter_with, notebook_in):
     if importlib.util.find_spec("notebook") is None:
         pytest.skip("Notebook 7 is not installed")
@@ -126,7 +136,7 @@ def test_lesson_runs_in_notebook_7(browser, jupyter_with, notebook_in):
     page.goto(f"{address}/notebooks/{lesson}.ipynb?token={token}")
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(state="attached", timeout=120_000)
     opened = notebook_in(page)
-    page.wait_for_timeout(2000)  # until the kernel listens
+    wait_for_kernel(page, f"{address}/api/kernels?token={token}")
     opened.run_all()
     page.wait_for_function(
         f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
