@@ -109,13 +109,19 @@ def progress_table(folder: Path) -> str:
 
     Looks into the folder itself, the folders in it (nbgrader fetches each exercise into one of its
     own) and the file that ``GSPO_EDU_PROGRESS`` names; a damaged file is moved to a backup.
+
+    Raises:
+        ValueError: if there is neither such a folder nor a file.
     """
     from gspo_edu.checks.board import exercises
     from gspo_edu.checks.memory import memories, set_aside_if_damaged
 
+    files = progress_files(folder)
+    if not files and not folder.is_dir():
+        raise ValueError(f"dir is {folder}; expected an existing folder.")
     kept: dict[str, Any] = {}
     notes = []
-    for file in progress_files(folder):
+    for file in files:
         backup = set_aside_if_damaged(file)
         if backup:
             notes.append(f"{file} could not be read; it is kept as {backup.name}.")
@@ -170,9 +176,8 @@ def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dir",
         nargs="?",
-        default=DEFAULT_FOLDER,
         metavar="DIR",
-        help="your folder of lessons (default: %(default)s)",
+        help=f"your folder of lessons (default: {DEFAULT_FOLDER}, or this one if there is none)",
     )
 
 
@@ -180,7 +185,9 @@ def run(args: argparse.Namespace) -> int:
     """Carry out ``classroom`` or ``progress``. Returns the exit status: 0, 1 failure, 2 usage."""
     try:
         if args.command == "progress":
-            print(progress_table(Path(args.dir).expanduser()))
+            usual = Path(DEFAULT_FOLDER)
+            given = Path(args.dir).expanduser() if args.dir else usual
+            print(progress_table(given if args.dir or usual.is_dir() else Path()))
         else:
             names = export(args.file, args.exercise, overwrite=args.overwrite)
             print(f"{args.file}: {len(names) - 2} exercises, README.txt and points.csv.")

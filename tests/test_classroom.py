@@ -122,6 +122,19 @@ def test_progress_reads_the_file_that_the_variable_names(
     assert points_of_05(capsys, elsewhere) == ["1/11", "1/16", "0"]
 
 
+def test_progress_inside_the_lessons_folder_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GSPO_EDU_PROGRESS", raising=False)
+    (tmp_path / "my_lessons").mkdir()
+    for at in (tmp_path, tmp_path / "my_lessons"):
+        monkeypatch.chdir(at)
+        assert cli.main(["progress"]) == 0
+        assert f"Nothing tried yet in {tmp_path / 'my_lessons'}." in capsys.readouterr().out
+    assert cli.main(["progress", "nowhere"]) == 2
+    assert "dir is nowhere; expected an existing folder" in capsys.readouterr().err
+
+
 def test_without_progress_the_folder_is_named_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
