@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -132,7 +133,9 @@ def begin(number: str) -> None:
         raise ValueError(f"number is {number!r}; expected one of {', '.join(exercises())}.")
     _board.exercise, _board.results = exercises()[number], {}
     watch_cells()
-    backup = set_aside_if_damaged()
+    backup = None
+    with contextlib.suppress(OSError):  # as in remember: the exercise goes on without
+        backup = set_aside_if_damaged()
     if backup is not None:
         print(f"The progress file could not be read; it is kept as {backup.name}.")
     done = _board.exercise

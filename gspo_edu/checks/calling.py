@@ -219,11 +219,9 @@ def numbers(output: Any) -> Tensor:
         return (output if output.layout == torch.strided else output.to_dense()).double().cpu()
     if isinstance(output, str | bytes | dict | set) or callable(output):
         raise Unusable(f"It returns {_article(type(output).__name__)}, not numbers.")
-    if isinstance(output, list | tuple) and any(
-        isinstance(item, Tensor) and item.requires_grad for item in output
-    ):
+    if isinstance(output, list | tuple) and _has_graph(output):
         try:
-            return torch.stack([torch.as_tensor(item).double() for item in output])
+            return _stacked(output)
         except (RuntimeError, TypeError, ValueError):
             raise Unusable("It returns a list whose parts have different shapes.") from None
     try:
@@ -236,6 +234,18 @@ def numbers(output: Any) -> Tensor:
         if isinstance(output, list | tuple) and len({_length(row) for row in output}) > 1:
             raise Unusable(f"It returns {kind} whose rows have different lengths.") from None
         raise Unusable(f"It returns {kind} that is not a table of numbers.") from None
+
+
+def _has_graph(output: Any) -> bool:
+    if isinstance(output, list | tuple):
+        return any(_has_graph(part) for part in output)
+    return isinstance(output, Tensor) and output.requires_grad
+
+
+def _stacked(output: Any) -> Tensor:
+    if isinstance(output, list | tuple):
+        return torch.stack([_stacked(part) for part in output])
+    return torch.as_tensor(output).double()
 
 
 def _plain(value: Any) -> Any:

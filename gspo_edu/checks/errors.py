@@ -33,7 +33,7 @@ HINTS = (
     ),
     ("name 'np' is not defined", "Import it first: import numpy as np."),
     ("name 'math' is not defined", "Import it first: import math."),
-    ("NameError: name", "Is it text? Then it needs quotes."),
+    ("NameError: name", "Is it misspelt, or text without quotes?"),
     ("backward through the graph a second time", "Return the loss; backward() is called for you."),
     ("does not require grad", "A new tensor has lost its gradient: .requires_grad_() asks anew."),
     ("bitwise_xor", "A power is **; ^ is something else."),

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from gspo_edu.checks.calling import SECONDS, Outcome, numbers, outcome_of, weighted
-from gspo_edu.checks.cases import KINDS, Case, in_half
+from gspo_edu.checks.cases import KINDS, Case, as_lists, in_half
 from gspo_edu.checks.result import CheckResult, Example, shown
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-7
 NEARLY = 1e-2
+GRADIENT = (("no_gradient",), ("wrong_gradient",))
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,10 @@ class FunctionTask:
                 return replace(result, printed=outcome.printed)
             outcomes.append(outcome)
         result = self._judge(cases, outcomes)
+        if result.misconceptions in GRADIENT and self.plain_numbers:
+            plain = [self._call(function, as_lists(case), case, seconds) for case in cases]
+            if all(o.value is not None for o in plain) and self._all_right(cases, plain):
+                return CheckResult(self.name, True, self._of_plain(cases))
         example = result.example.inputs if result.example else ()
         shown_at = next((n for n, case in enumerate(cases) if _inputs(case) == example), 0)
         return replace(result, printed=outcomes[shown_at].printed)
@@ -145,10 +150,7 @@ class FunctionTask:
             said = "The values are right, but these are plain numbers: no gradient can flow."
             return self._not_it(said, keys=("no_gradient",))
         if name is None or plain:
-            said = f"{len(cases)} different inputs, all as expected."
-            if name is not None:
-                said += " They are plain numbers: nothing could be trained with them."
-            return CheckResult(self.name, True, said)
+            return CheckResult(self.name, True, self._of_plain(cases))
         for case, outcome in zip(cases, outcomes, strict=True):
             slope = self._slope(case)
             given = torch.zeros_like(slope) if outcome.gradient is None else outcome.gradient
@@ -162,6 +164,17 @@ class FunctionTask:
         return CheckResult(
             self.name, True, f"{len(cases)} different inputs, values and gradients as expected."
         )
+
+    def _of_plain(self, cases: Sequence[Case]) -> str:
+        """What to say to right values without a gradient."""
+        said = f"{len(cases)} different inputs, all as expected."
+        if self.gradient is not None:
+            said += " They are plain numbers: nothing could be trained with them."
+        return said
+
+    def _all_right(self, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> bool:
+        rights = [self.right(case) for case in cases]
+        return all(close(_fitted(o.value, r), r) for o, r in zip(outcomes, rights, strict=True))
 
     def _slope(self, case: Case) -> Tensor:
         leaf = case[self.gradient or ""].detach().double().requires_grad_()

@@ -72,8 +72,8 @@ FAULTS = (
     Fault(
         "fault",
         "old_refreshed",
-        "The old log-probs are taken anew before every update, so each ratio is 1 and nothing is "
-        "ever clipped. They belong to the policy that sampled: take them once, before the loop.",
+        "Each ratio is 1 here, so nothing is ever clipped: the old log-probs are taken anew before "
+        "every update, or left out. They are those of the policy that sampled, taken once.",
     ),
     Fault(
         "fault",

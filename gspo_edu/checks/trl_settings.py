@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -233,10 +234,10 @@ def whole(settings: dict[str, Any], name: str) -> int:
         Unusable: if it is not.
     """
     value = settings[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         hint = f" Write {value:.0f}, or // instead of /." if isinstance(value, float) else ""
         raise Unusable(f"{name} is {value!r}; TRL takes a whole number above 0.{hint}")
-    return value
+    return int(value)
 
 
 def real(settings: dict[str, Any], name: str) -> float:
@@ -246,7 +247,7 @@ def real(settings: dict[str, Any], name: str) -> float:
         Unusable: if it is not.
     """
     value = settings[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise Unusable(f"{name} is {value!r}; TRL takes a number.")
     return float(value)
 

@@ -244,7 +244,7 @@ def test_other_troubles_are_told_in_words(function: Callable[..., Any], words: s
         ("math.exp(1)", "import math"),
         ("(logp + 0).grad.zero_()", "None until the first backward"),
         ("None.sum()", "return None"),
-        ("grpo", "needs quotes"),
+        ("grpo", "text without quotes"),
         ("2 ** logp > 1 & logp", "put each comparison into brackets"),
         ("2.7 ^ logp", "A power is **"),
         ("__import__('math').exp(torch.ones(2))", "torch.exp"),

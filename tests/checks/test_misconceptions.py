@@ -327,6 +327,7 @@ REPLAY_GATES = {
 LATER_UPDATES = {
     "all_updates": lambda x, n: np.mean(x),
     "first_of_all": lambda x, n: np.mean(x[1:]),
+    "first_only": lambda x, n: np.mean(x[::n]),
     "last_only": lambda x, n: np.mean([x[i] for i in range(len(x)) if (i + 1) % n == 0]),
     "without_last": lambda x, n: np.mean([x[i] for i in range(len(x)) if (i + 1) % n]),
     "last_rollout": lambda x, n: np.mean(x[len(x) - n + 1 :]),

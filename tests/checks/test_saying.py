@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -75,6 +76,26 @@ def test_a_list_of_tensors_is_no_list_of_plain_numbers() -> None:
     result = checks.function("router_top_k", routes)
     assert result.passed
     assert "plain numbers" not in result.message
+
+
+def test_gates_in_nested_lists_keep_their_gradient() -> None:
+    def routes(logits: Any, k: int) -> Any:
+        best = [row.topk(k) for row in logits]
+        return [b.indices.tolist() for b in best], [list(b.values.softmax(0)) for b in best]
+
+    result = checks.function("router_top_k", routes)
+    assert "values and gradients" in result.message
+
+
+def test_a_loop_over_plain_numbers_is_right_though_tensors_lose_their_gradient_in_it() -> None:
+    def loop(p: Any, q: Any) -> list[Any]:
+        return [math.exp(b - a) - (b - a) - 1 for a, b in zip(p, q, strict=True)]
+
+    result = checks.function("k3", loop)
+    assert result.passed
+    assert "plain numbers" in result.message
+    detached = checks.function("k3", lambda p, q: [(q - p).exp().detach() - (q - p) - 1])
+    assert not detached.passed
 
 
 def test_an_error_raised_by_the_check_names_no_line() -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,6 +103,12 @@ def test_values_that_trl_would_not_take_are_named(change: dict[str, Any], words:
     result = TASKS["trl_settings"].check(lambda *_: {**RIGHT, **change}, seed=0)
     assert not result.passed
     assert words in result.message
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = {**RIGHT, "epsilon": np.float64(3e-4), "num_generations": np.int64(4)}
+    facts = dict(zip(FACTS, facts_of({"processes": 1}, given).tolist(), strict=True))
+    assert (facts["epsilon"], facts["answers per prompt"]) == (3e-4, 4)
 
 
 def test_the_example_names_each_fact() -> None:
