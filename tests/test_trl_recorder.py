@@ -247,7 +247,7 @@ def test_answers_that_nobody_could_judge(tmp_path: Path) -> None:
 
 
 TWO_PROCESSES = """
-import json, sys
+import json, sys, torch
 sys.path.insert(0, sys.argv[1])
 import test_trl_recorder as here
 trainer = here.made(8, per_device_train_batch_size=here.BATCH // 2)
@@ -256,6 +256,9 @@ trainer.train()
 if trainer.accelerator.is_main_process:
     with open(sys.argv[3], "w") as file:
         json.dump(trainer.state.log_history[:8], file)
+# A process that ends before the other, with the group alive, can abort in gloo's threads.
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
 """
 
 
@@ -273,7 +276,7 @@ def test_two_processes_write_their_answers_apart(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr[-6000:]
     assert len(list((tmp_path / "run").glob("*-process-001.parquet"))) == 8
     run, seen = read_run(tmp_path / "run"), []
     for update, log in enumerate(json.loads((tmp_path / "log.json").read_text()), start=1):
