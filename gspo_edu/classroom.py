@@ -185,9 +185,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry out ``classroom`` or ``progress``. Returns the exit status: 0, 1 failure, 2 usage."""
     try:
         if args.command == "progress":
-            usual = Path(DEFAULT_FOLDER)
-            given = Path(args.dir).expanduser() if args.dir else usual
-            print(progress_table(given if args.dir or usual.is_dir() else Path()))
+            usual = DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else "."
+            print(progress_table(Path(args.dir or usual).expanduser()))
         else:
             names = export(args.file, args.exercise, overwrite=args.overwrite)
             print(f"{args.file}: {len(names) - 2} exercises, README.txt and points.csv.")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gspo_edu.checks.advantages import GROUP_ADVANTAGE
-from gspo_edu.checks.board import Exercise, begin, exercises, points, record, summary
+from gspo_edu.checks.board import Exercise, all_items, begin, exercises, points, record, summary
 from gspo_edu.checks.cases import output_of
 from gspo_edu.checks.clipping import CLIP_FRACTION
 from gspo_edu.checks.counting import EXPERT_DRIFT, K3, LATER_UPDATES, MINI_BATCHES
@@ -95,15 +95,10 @@ def function(
     """
     if name not in TASKS:
         raise ValueError(f"name is {name!r}; expected one of {', '.join(TASKS)}.")
-    task = replace(TASKS[name], plain_numbers=not _trains(item))
+    trains = item in all_items() and all_items()[item].trains
+    task = replace(TASKS[name], plain_numbers=not trains)
     result = replace(task.check(answer, seed=seed), task=item or name)
     return record(result, again=seed is not None)
-
-
-def _trains(name: str | None) -> bool:
-    """Whether the task of that name is about a gradient."""
-    items = [item for exercise in exercises().values() for item in exercise.items]
-    return any(item.trains for item in items if item.name == name)
 
 
 def token_ratio(answer: Any, *, seed: int | None = None) -> CheckResult:
@@ -172,7 +167,7 @@ def again(name: str) -> None:
         say(NUMBERS[name].question)
         print(f'Then: checks.number("{name}", ...)')
         return
-    items = {item.name: item for exercise in exercises().values() for item in exercise.items}
+    items = all_items()
     if name not in items or items[name].by_hand:
         raise ValueError(f"name is {name!r}; expected the name of a checked task.")
     task = items[name].task or name

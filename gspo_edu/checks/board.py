@@ -114,6 +114,11 @@ def exercises() -> dict[str, Exercise]:
     }
 
 
+def all_items() -> dict[str, Item]:
+    """The tasks of all exercises by name."""
+    return {item.name: item for exercise in exercises().values() for item in exercise.items}
+
+
 @dataclass
 class _Board:
     exercise: Exercise | None = None
@@ -150,8 +155,8 @@ def begin(number: str) -> None:
 
 def record(result: CheckResult, *, again: bool = False) -> CheckResult:
     """Keep a result; ``again`` adds it to the one before, so that both have to be right."""
-    if last_error():
-        stale = f"The cell before stopped with {last_error()}: what stood there earlier was judged."
+    if error := last_error():
+        stale = f"The cell before stopped with {error}: what stood there earlier was judged."
         result = replace(result, message=f"{result.message} ({stale})")
     if _board.exercise is not None and _board.results is not None:
         if result.started and not again:

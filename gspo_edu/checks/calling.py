@@ -111,7 +111,7 @@ def outcome_of(
         return Outcome(
             value=value.detach(),
             gradient=slope,
-            is_tensor=_has_tensor(output),
+            is_tensor=any(part.is_floating_point() for part in _tensors(output)),
             half=_kind(output) in HALF,
         )
 
@@ -236,10 +236,20 @@ def numbers(output: Any) -> Tensor:
         raise Unusable(f"It returns {kind} that is not a table of numbers.") from None
 
 
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """The tensors in an output, however deep in lists."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, list | tuple):
+        for part in output:
+            yield from _tensors(part)
+
+
 def _has_graph(output: Any) -> bool:
-    if isinstance(output, list | tuple):
-        return any(_has_graph(part) for part in output)
-    return isinstance(output, Tensor) and output.requires_grad
+    try:
+        return any(part.requires_grad for part in _tensors(output))
+    except RecursionError:  # a list inside itself
+        return False
 
 
 def _stacked(output: Any) -> Tensor:
@@ -266,12 +276,6 @@ def _copy(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     return [_copy(item) for item in value] if isinstance(value, list) else value
-
-
-def _has_tensor(output: Any) -> bool:
-    if isinstance(output, list | tuple):
-        return any(_has_tensor(part) for part in output)
-    return isinstance(output, Tensor) and output.is_floating_point()
 
 
 def _kind(output: Any) -> torch.dtype | None:

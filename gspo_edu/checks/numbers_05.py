@@ -6,9 +6,9 @@ import math
 import statistics
 
 from gspo_edu.checks.hand import HandNumber
+from gspo_edu.checks.terms import PAPER_HIGH, PAPER_LOW
 from gspo_edu.clip_range import equal_spread_range
 
-GSPO_LOW, GSPO_HIGH = 3e-4, 4e-4
 FOUR = (1.2, 0.9, 1.0, 1.1)
 FOUR_PLACES, WHOLE = 5e-5, 0.05
 
@@ -109,27 +109,27 @@ LESSON_05 = {
     "05 long enough": HandNumber(
         "One token has the ratio 10, all others 1. How many tokens must the answer have at least, "
         "so that s is not above 1.0004?",
-        lambda: float(math.ceil(math.log(10) / math.log1p(GSPO_HIGH))),
+        lambda: float(math.ceil(math.log(10) / math.log1p(PAPER_HIGH))),
         (
             (
                 "no_log",
-                lambda: 10 / GSPO_HIGH,
+                lambda: 10 / PAPER_HIGH,
                 "10/0.0004. The root turns 10 into log(10): L = log(10) / log(1.0004).",
             ),
-            ("mean_of_ratios", lambda: 9 / GSPO_HIGH, "that is for the mean of the ratios."),
+            ("mean_of_ratios", lambda: 9 / PAPER_HIGH, "that is for the mean of the ratios."),
             (
                 "lower_bound",
-                lambda: float(math.ceil(math.log(10) / -math.log1p(-GSPO_LOW))),
+                lambda: float(math.ceil(math.log(10) / -math.log1p(-PAPER_LOW))),
                 "that is the lower bound. A ratio above 1 meets the upper one, 1.0004.",
             ),
             (
                 "not_rounded",
-                lambda: math.log(10) / math.log1p(GSPO_HIGH),
+                lambda: math.log(10) / math.log1p(PAPER_HIGH),
                 "tokens are whole, and s must not be above 1.0004. Round up.",
             ),
             (
                 "rounded_down",
-                lambda: float(math.floor(math.log(10) / math.log1p(GSPO_HIGH))),
+                lambda: float(math.floor(math.log(10) / math.log1p(PAPER_HIGH))),
                 "with this many tokens s is still a little above 1.0004. Round up.",
             ),
         ),
@@ -138,11 +138,11 @@ LESSON_05 = {
     "05 loud enough": HandNumber(
         "100 tokens, 99 of them with ratio 1. How large may the last ratio be, so that s is not "
         "above 1.0004? (four decimals)",
-        lambda: (1 + GSPO_HIGH) ** 100,
+        lambda: (1 + PAPER_HIGH) ** 100,
         (
-            ("linear", lambda: 1 + 100 * GSPO_HIGH, "nearly: a power, 1.0004^100, no product."),
-            ("no_length", lambda: 1 + GSPO_HIGH, "that is the bound of s. Undo the root."),
-            ("other_tokens", lambda: (1 + GSPO_HIGH) ** 99, "the loud token counts in L as well."),
+            ("linear", lambda: 1 + 100 * PAPER_HIGH, "nearly: a power, 1.0004^100, no product."),
+            ("no_length", lambda: 1 + PAPER_HIGH, "that is the bound of s. Undo the root."),
+            ("other_tokens", lambda: (1 + PAPER_HIGH) ** 99, "the loud token counts in L as well."),
         ),
         FOUR_PLACES,
     ),
@@ -153,7 +153,7 @@ LESSON_05 = {
         (
             ("length_not_root", lambda: 0.2 / 400, "the spread shrinks with the root of L."),
             ("token_range", lambda: 0.2, "s strays less than r. Divide by the root of L."),
-            ("paper", lambda: GSPO_LOW, "that is the paper's range, which is tighter than equal."),
+            ("paper", lambda: PAPER_LOW, "that is the paper's range, which is tighter than equal."),
         ),
         FOUR_PLACES,
     ),

@@ -98,6 +98,15 @@ def moved_and_read(page, notebook, widgets):
     return states
 
 
+def run_and_move(page, notebook, lesson):
+    """Run all cells of a lesson that is open; then its widgets, by mouse and by key."""
+    notebook.run_all()
+    page.wait_for_function(
+        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
+    )
+    moved_and_read(page, notebook, WIDGETS[lesson])
+
+
 @pytest.mark.parametrize("lesson", WIDGETS)
 def test_lesson_runs_and_its_widgets_move(open_page, lab, notebook_in, lesson):
     address, token = lab
@@ -108,11 +117,7 @@ def test_lesson_runs_and_its_widgets_move(open_page, lab, notebook_in, lesson):
     page.get_by_text("| Idle").wait_for(timeout=120_000)
     assert page.locator(".jp-NotebookPanel").count() == 1
     notebook = notebook_in(page)
-    notebook.run_all()
-    page.wait_for_function(
-        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
-    )
-    moved_and_read(page, notebook, WIDGETS[lesson])
+    run_and_move(page, notebook, lesson)
 
 
 def wait_for_kernel(page, kernels, seconds=120):
@@ -137,9 +142,5 @@ def test_lesson_runs_in_notebook_7(browser, jupyter_with, notebook_in):
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(state="attached", timeout=120_000)
     opened = notebook_in(page)
     wait_for_kernel(page, f"{address}/api/kernels?token={token}")
-    opened.run_all()
-    page.wait_for_function(
-        f"document.querySelectorAll('.gspo-w').length === {len(WIDGETS[lesson])}", timeout=120_000
-    )
-    moved_and_read(page, opened, WIDGETS[lesson])
+    run_and_move(page, opened, lesson)
     context.close()
